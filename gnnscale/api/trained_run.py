@@ -12,17 +12,12 @@ from gnnscale.api.hitgnn.input_graph import as_graph
 from gnnscale.core import ConfigError, check_choice, check_range, standard_arithmetic
 from gnnscale.core.types import Array, Float32Array
 from gnnscale.data.tables.categories import UNSEEN_POLICIES
-from gnnscale.data.tables.selection import find_pairs, find_vertices, select_vertices
+from gnnscale.data.tables.selection import select_vertices
 from gnnscale.data.tables.vertex_ids import read_classes, read_ids
 from gnnscale.graph import Graph
 from gnnscale.inference.export import outputs, weights
-from gnnscale.inference.export.predict import (
-    EDGES,
-    check_partners,
-    find_candidates,
-    find_edges,
-    find_known,
-)
+from gnnscale.inference.export.link_ends import LinkEnds, find_candidates, find_known
+from gnnscale.inference.export.predict import EDGES, check_partners, find_edges
 from gnnscale.inference.load_run import (
     TrainedModel,
     load_trained,
@@ -31,7 +26,7 @@ from gnnscale.inference.load_run import (
     run_candidates,
 )
 from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
-from gnnscale.nn import EdgeGNN, LinkGNN, user_module
+from gnnscale.nn import EdgeModel, LinkModel, user_module
 from gnnscale.run.config import RunConfig
 from gnnscale.run.runtime_config import INFERENCE
 from gnnscale.run.tasks.base import Task
@@ -73,7 +68,7 @@ class TrainedRun:
             GraphError: the names in the graph store are damaged.
         """
         run = self._loaded
-        return read_classes(run.graph, edges=isinstance(run.trained.model, EdgeGNN))
+        return read_classes(run.graph, edges=isinstance(run.trained.model, EdgeModel))
 
     @standard_arithmetic()
     def predict(
@@ -113,9 +108,9 @@ class TrainedRun:
             GraphError: the graph or a file of ids is not usable.
         """
         run = self._loaded
-        if isinstance(run.trained.model, EdgeGNN):
+        if isinstance(run.trained.model, EdgeModel):
             raise ConfigError("predict: expected a vertex task, got task=edges; use predict_edges")
-        if isinstance(run.trained.model, LinkGNN):
+        if isinstance(run.trained.model, LinkModel):
             raise ConfigError(
                 "predict: expected a vertex task, got task=links; use scores for pairs, partners "
                 "for the best links of a vertex, or embeddings(layer=-1) for its compared rows"
@@ -161,10 +156,10 @@ class TrainedRun:
         check_choice("edges", edges, EDGES)
         run = self._loaded
         model = run.trained.model
-        if not isinstance(model, EdgeGNN):
+        if not isinstance(model, EdgeModel):
             raise ConfigError("predict_edges: expected a run with task=edges")
         kind, graph = run.kind(what), run.open(graph, unseen)
-        ends, rows = find_edges(edges, pairs, graph, read_ids(graph), run.trained.signature)
+        ends, rows = find_edges(edges, pairs, run.ends(graph), run.trained.signature)
         predictor = EdgePredictor(model, Predictor(model, graph, self.config.evaluation_options))
         chunks = predictor.outputs(ends, rows, graph.edge_features)
         thresholds = run.trained.thresholds(self.config.threshold, threshold, [kind])
@@ -210,7 +205,8 @@ class TrainedRun:
 
         Args:
             pairs: ids of sources and targets ``[n, 2]``, or a file of them, as the option ``pairs``
-                of ``gnnscale predict``.
+                of ``gnnscale predict``. In a graph with types, they are ids of the source and
+                destination type of the predicted edge type.
             graph: graph of the vertices, as in ``predict``.
             unseen: rule for categories that training lacked, as in ``predict``.
 
@@ -221,9 +217,8 @@ class TrainedRun:
             ConfigError: the run does not predict links, or an id is no vertex.
             GraphError: as in ``predict``.
         """
-        graph, scorer = self._loaded.scorer("scores", graph, unseen)
-        ends = find_pairs(pairs, graph, read_ids(graph))
-        return np.concatenate(list(scorer.scores(ends)))
+        ends, scorer = self._loaded.scorer("scores", graph, unseen)
+        return np.concatenate(list(scorer.scores(ends.pairs(pairs))))
 
     @standard_arithmetic()
     def partners(
@@ -241,10 +236,11 @@ class TrainedRun:
         A vertex is scored against every candidate but itself.
 
         Args:
-            vertices: sources, as in ``predict``.
+            vertices: sources, as in ``predict``; with types, of the predicted edges' source type.
             k: number of targets.
             candidates: possible targets, given like ``vertices``. None: the candidates that the run
-                was trained with, if they are of one kind, else all vertices.
+                was trained with, if they are of one kind, else all vertices. In a graph with types,
+                they are of the destination type.
             known: ``exclude`` leaves out targets of edges of the graph, held-out edges too;
                 ``include`` lists them.
             graph: graph of the vertices, as in ``predict``.
@@ -260,19 +256,16 @@ class TrainedRun:
         """
         check_range("k", k, 1, 1 << 16)
         task = self._loaded.task if graph is None else None
-        graph, scorer = self._loaded.scorer("partners", graph, unseen)
-        ids = read_ids(graph)
-        sources = find_vertices(vertices, graph, ids)
-        if sources is None:
-            sources = np.arange(graph.num_vertices)
-        default = None
+        ends, scorer = self._loaded.scorer("partners", graph, unseen)
+        sources, default = ends.sources(vertices), None
         if task is not None and candidates is None:
-            default = run_candidates(self.config, self.directory, graph)
-        targets = find_candidates(candidates, graph, ids, sources, k, default=default, option="k")
-        left_out = find_known(known, graph, sources, task)
+            default = run_candidates(self.config, self.directory, ends.graph)
+        targets = find_candidates(candidates, ends, sources, k, default=default, option="k")
+        left_out = find_known(known, ends, sources, task)
         chunks = scorer.partners(sources, targets, k, left_out)
         parts, scores = zip(*check_partners(chunks, "k", refuse=True), strict=True)
-        flat = outputs.RowIds(vertices=np.concatenate(parts).reshape(-1), user_ids=ids)
+        numbers = ends.numbers(np.concatenate(parts).reshape(-1), 1)
+        flat = outputs.RowIds(vertices=numbers, user_ids=ends.user_ids)
         return flat.array(0, len(sources) * k).reshape(-1, k), np.concatenate(scores)
 
     @standard_arithmetic()
@@ -359,18 +352,21 @@ class _LoadedRun:
             return self.graph
         return open_other(self.config, self.trained, as_graph(graph), unseen=unseen)
 
-    def scorer(self, method: str, graph: Any, unseen: str) -> tuple[Graph, PairScorer]:
-        """Return ``graph``, opened (None: the run's own graph), and the scorer of its vertex pairs.
+    def ends(self, graph: Graph) -> LinkEnds:
+        """Return the vertices of ``graph`` at both ends of the edges that the run predicts."""
+        return LinkEnds(graph, self.config.task.edge_type_in(graph))
+
+    def scorer(self, method: str, graph: Any, unseen: str) -> tuple[LinkEnds, PairScorer]:
+        """Return the ends of edges in ``graph`` (None: the run's own), and the scorer of its pairs.
 
         ConfigError, naming ``method`` of ``TrainedRun``: the run does not predict links.
         """
         model = self.trained.model
-        if not isinstance(model, LinkGNN):
+        if not isinstance(model, LinkModel):
             raise ConfigError(f"{method}: expected a run with task=links")
         graph = self.open(graph, unseen)
-        return graph, PairScorer(
-            model, Predictor(model, graph, self.config.evaluation_options), graph
-        )
+        predictor = Predictor(model, graph, self.config.evaluation_options)
+        return self.ends(graph), PairScorer(model, predictor, graph)
 
     def rows(
         self,

@@ -211,19 +211,28 @@ def _read_edge_data(
     if inputs.edge_features is not None:
         features = array_inputs.edge_features(inputs.edge_features, len(src), name, advises=advises)
     if inputs.edge_labels is not None:
-        labels = _edge_labels(inputs, np.stack([src, dst], axis=1), name)
+        labels = read_labels_of_edges(
+            inputs.edge_labels,
+            inputs.edge_split,
+            np.stack([src, dst], axis=1),
+            is_random=inputs.split.is_random,
+            name=name,
+        )
     elif inputs.edge_split is not None:
         raise GraphError(f"{name}: edge_split without edge_labels")
     return {"features": features, "labels": labels}
 
 
-def _edge_labels(inputs: GraphInputs, ends: IntArray, name: str) -> EdgeLabels:
+def read_labels_of_edges(
+    values: Any, split: Any, ends: IntArray, *, is_random: bool, name: str
+) -> EdgeLabels:
     """Return the labels of edges with ``ends`` ``[n, 2]``, and the split of edges.
 
-    The split is None, for no edges, or three parts: each is ids, a mask, or None for no edges.
+    ``split`` is None, for no edges or with ``is_random`` a random split, or three parts: each is
+    ids, a mask, or None for no edges. GraphError: labels or split are invalid.
     """
-    what, split = f"{name}: labels of edges", inputs.edge_split
-    labels = array_inputs.as_array(inputs.edge_labels, what)
+    what = f"{name}: labels of edges"
+    labels = array_inputs.as_array(values, what)
     classes = read_edge_labels(labels, num_edges=len(ends), source=what)
     if not isinstance(split, (tuple, list, np.ndarray, torch.Tensor, type(None))):
         raise GraphError(
@@ -233,8 +242,7 @@ def _edge_labels(inputs: GraphInputs, ends: IntArray, name: str) -> EdgeLabels:
     parts = (None, None, None) if split is None else tuple(split)
     if len(parts) != len(_EDGE_SPLIT):
         raise GraphError(f"{name}: edge_split: expected 3 parts, got {len(parts)}")
-    is_random = inputs.split.is_random and split is None
-    edge_split = SplitInput(parts=parts, names=_EDGE_SPLIT, is_random=is_random)
+    edge_split = SplitInput(parts=parts, names=_EDGE_SPLIT, is_random=is_random and split is None)
     return EdgeLabels(
         name=name,
         labels=classes.values,

@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from gnnscale.core import Float32Array, GraphError, IntArray, brief, standard_arithmetic
 from gnnscale.data import array_inputs, validation
+from gnnscale.data.interop import read_labels_of_edges
 from gnnscale.data.peer_fields import Triple
 from gnnscale.data.split_input import SplitInput
 from gnnscale.data.typed_edges import typed_topology
@@ -22,6 +25,8 @@ def from_typed_arrays(
     *,
     num_vertices: Mapping[str, int] | None = None,
     edge_weights: Mapping[Triple, Any] | None = None,
+    edge_labels: tuple[Triple, Any] | None = None,
+    edge_split: tuple[Any, Any, Any] | None = None,
     split: str | Mapping[str, Any] | SplitInput | None = None,
     num_classes: int | None = None,
     metric: str | None = None,
@@ -50,6 +55,9 @@ def from_typed_arrays(
         labels: a vertex type and its labels, as ``from_arrays`` takes them; None: no labels.
         num_vertices: number of vertices of the types without features.
         edge_weights: by edge type ``[num_edges]`` finite, non-negative numbers; if given, of all.
+        edge_labels: an edge type and the labels of its edges, as ``from_arrays`` takes them.
+        edge_split: ids or masks of training, validation and test edges of that type; None: none,
+            or with ``split="random"`` a random split.
         split: ``random``, or a dictionary of ids or masks of the labeled type by ``train``,
             ``valid`` and ``test``.
         num_classes, metric, name, number_edges, advises: as in ``from_arrays``.
@@ -80,11 +88,42 @@ def from_typed_arrays(
     rows: Any = TypedFeatures([*matrices.values()])
     present = rows.present
     graph = replace(graph, features=rows, feature_dtype=present[0].dtype if present else "float32")
+    if edge_labels is not None:
+        by_type = dict(zip(edges, ends, strict=True))
+        graph = _with_edge_labels(graph, by_type, *edge_labels, edge_split, split)
+    elif edge_split is not None:
+        raise GraphError(f"{name}: edge_split without edge_labels")
     if labels is None:
         return graph
     if not isinstance(split, SplitInput):
         split = SplitInput().chosen(split, None, name)
     return with_labels(graph, *labels, split=split, num_classes=num_classes, metric=metric)
+
+
+def _with_edge_labels(
+    graph: Graph,
+    ends: Mapping[Triple, tuple[IntArray, IntArray]],
+    triple: Triple,
+    values: Any,
+    edge_split: Any,
+    split: Any,
+) -> Graph:
+    """Return ``graph`` with labels of the edges of one type, and their split.
+
+    ``ends`` are sources and destinations by edge type, ids within their types.
+    """
+    if triple not in ends:
+        raise GraphError(
+            f"{graph.name}: labels of edges of {brief(triple)}: no such edge type, allowed are "
+            f"{', '.join('-'.join(edges) for edges in ends)}"
+        )
+    number = list(ends).index(triple)
+    schema = graph.schema
+    firsts = schema.first_vertices[[schema.sources[number], schema.destinations[number]]]
+    pairs = (np.stack(ends[triple], axis=1) + firsts).astype(graph.indices.dtype)
+    is_random = split == "random" or (isinstance(split, SplitInput) and split.is_random)
+    labels = read_labels_of_edges(values, edge_split, pairs, is_random=is_random, name=graph.name)
+    return replace(graph, edges=replace(graph.edges, ends=pairs, labels=labels))
 
 
 def with_labels(

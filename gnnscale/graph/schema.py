@@ -142,6 +142,17 @@ class GraphSchema:
         first, end = (int(row) for row in self.first_rows[destination : destination + 2])
         return slice(first + position, end, len(same))
 
+    def rows_of(self, edge_type: int, vertices: Array) -> IntArray:
+        """Return the row of each of ``vertices`` ``[n]``, which are of the destination type."""
+        rows = self.rows(edge_type)
+        first = int(self.first_vertices[int(self.destinations[edge_type])])
+        numbers: IntArray = rows.start + (vertices - first) * rows.step
+        return numbers
+
+    def joins_one_type(self, edge_type: int) -> bool:
+        """Whether source and destination type of ``edge_types[edge_type]`` are the same."""
+        return bool(self.sources[edge_type] == self.destinations[edge_type])
+
     def type_of(self, vertices: Array) -> IntArray:
         """Return the number of the type of each of ``vertices`` ``[n]``, which are valid ids."""
         numbers: IntArray = np.searchsorted(self.first_vertices, vertices, side="right") - 1

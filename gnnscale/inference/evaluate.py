@@ -23,7 +23,7 @@ from gnnscale.inference.link_ranking import LinkExaminer
 from gnnscale.inference.load_run import TrainedModel, load_run, open_trained, with_inference
 from gnnscale.inference.predictor import EdgePredictor, Predictor
 from gnnscale.inference.thresholds import choose_thresholds
-from gnnscale.nn import EdgeGNN, LinkGNN, TrainableModel
+from gnnscale.nn import EdgeModel, LinkModel, TrainableModel
 from gnnscale.ops.products import torch_threads
 from gnnscale.run import EvaluateConfig, EvaluationOptions
 from gnnscale.run.tasks import base, links
@@ -117,7 +117,7 @@ class VertexExaminer(_LabelExaminer):
 class EdgeExaminer(_LabelExaminer):
     """Evaluation of predicted edge labels."""
 
-    def __init__(self, task: base.EdgeTask, model: EdgeGNN, predictor: Predictor) -> None:
+    def __init__(self, task: base.EdgeTask, model: EdgeModel, predictor: Predictor) -> None:
         """Measure the outputs of ``model``, whose vertex rows ``predictor`` computes."""
         self._task: base.EdgeTask = task
         self._predictor = EdgePredictor(model, predictor)
@@ -161,10 +161,10 @@ def _measure_popularity(examiner: _Examiner) -> dict[str, float | None]:
 def open_examiner(task: base.Task, model: TrainableModel, predictor: Predictor) -> _Examiner:
     """Return the object that evaluates ``model`` at ``task``, by labels or by ranks of edges."""
     if isinstance(task, base.EdgeTask):
-        assert isinstance(model, EdgeGNN)
+        assert isinstance(model, EdgeModel)
         return EdgeExaminer(task, model, predictor)
     if isinstance(task, links.LinkTask):
-        assert isinstance(model, LinkGNN)
+        assert isinstance(model, LinkModel)
         return LinkExaminer(task, model, predictor)
     assert isinstance(task, base.VertexTask)
     return VertexExaminer(task, predictor)

@@ -6,19 +6,20 @@ import numpy as np
 
 from gnnscale.core import Array, Int64Array, IntArray
 from gnnscale.graph import Graph
-from gnnscale.run.tasks.edge_structure import edge_slices
+from gnnscale.run.tasks.edge_structure import edges_of_type
 from gnnscale.run.tasks.links import LinkTask
 
 #: Whether lists of partners have known neighbors.
 KNOWN = ("include", "exclude")
 
 
-def known_pairs(graph: Graph, task: object) -> Iterator[IntArray]:
-    """Yield all edges of ``graph`` as pairs ``[n, 2]``, with those that ``task`` holds out.
+def known_pairs(graph: Graph, task: object, edge_type: int = 0) -> Iterator[IntArray]:
+    """Yield the edges of a type as pairs ``[n, 2]``, with those that ``task`` holds out.
 
-    ``task`` is the run's task, or None for the edges of ``graph`` alone.
+    ``task`` is the run's task, or None for the edges of ``graph`` alone. A graph without types has
+    the edge type 0.
     """
-    for src, dst, _ in edge_slices(graph, "looking for known edges"):
+    for src, dst in edges_of_type(graph, edge_type, "looking for known edges"):
         yield np.stack([src, dst], axis=1)
     if isinstance(task, LinkTask):
         yield from task.held_out_pairs

@@ -10,7 +10,7 @@ from gnnscale.core import Array, Float32Array, Float64Array, Int64Array, IntArra
 from gnnscale.core.sorted_sets import distinct
 from gnnscale.inference.known_edges import KnownTargets
 from gnnscale.inference.predictor import Predictor
-from gnnscale.nn import LinkGNN
+from gnnscale.nn import LinkModel
 from gnnscale.nn.link_decoder import Decoder, DotProduct
 from gnnscale.run.tasks.links import LinkTask
 from gnnscale.sampling import draw_candidates
@@ -39,7 +39,7 @@ class LinkExaminer:
     ``task.seed``, the split and the edge's index.
     """
 
-    def __init__(self, task: LinkTask, model: LinkGNN, predictor: Predictor) -> None:
+    def __init__(self, task: LinkTask, model: LinkModel, predictor: Predictor) -> None:
         """Rank with the decoder of ``model``, whose output rows ``predictor`` computes."""
         self._task = task
         self._model = model

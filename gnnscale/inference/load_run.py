@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from gnnscale.core import ConfigError, IntArray, brief
 from gnnscale.core.config import run_directory, untrusted, user_code
 from gnnscale.graph import Graph, TypedFeatures
-from gnnscale.nn import CustomModel, LearnedEmbedding, LinkGNN, ModelConfig, TrainableModel
+from gnnscale.nn import CustomModel, LearnedEmbedding, LinkModel, ModelConfig, TrainableModel
 from gnnscale.nn.optim.update_rules import ROW_OPTIMIZERS
 from gnnscale.run import artifacts, check_features, graph_read, with_features
 from gnnscale.run.checkpoint import BEST, INPUT_SCHEMA
@@ -224,8 +224,8 @@ def open_run_task(run: RunConfig, directory: Path | None = None, *, ranks: bool 
 def run_candidates(run: RunConfig, directory: Path, graph: Graph) -> IntArray | None:
     """Return the ascending vertices of ``graph`` that a run of links has as candidates.
 
-    None: all vertices, or those of several kinds, of which a warning tells. ConfigError: the file
-    of the candidates is missing.
+    None: all vertices (with types, of the destination type), or those of several kinds, of which a
+    warning tells. ConfigError: the file of the candidates is missing.
     """
     task = run.task
     if not isinstance(task, LinkPrediction):
@@ -234,7 +234,8 @@ def run_candidates(run: RunConfig, directory: Path, graph: Graph) -> IntArray | 
         return None
     selection = task.candidates, task.candidate_column, task.candidate_kind
     try:
-        candidates, _ = read_candidates(*selection, graph, run.dataset)
+        edge_type = task.edge_type_in(graph)
+        candidates, _ = read_candidates(*selection, graph, run.dataset, edge_type)
     except ConfigError as error:
         raise ConfigError(f"{directory / run_directory.CONFIG_FILE}: {error}") from None
     if len(candidates.offsets) > 2:
@@ -325,7 +326,7 @@ class TrainedModel:
             self.trained_on,
             graph=graph_identity(graph),
             option="run",
-            divided=isinstance(self.model, LinkGNN),
+            divided=isinstance(self.model, LinkModel),
         )
 
 

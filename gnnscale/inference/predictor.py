@@ -23,7 +23,7 @@ from gnnscale.graph import Graph
 from gnnscale.inference.known_edges import KnownTargets
 from gnnscale.inference.layerwise import LayerwiseInference
 from gnnscale.inference.typed_layerwise import TypedInference
-from gnnscale.nn import EdgeGNN, LinkGNN, TrainableModel
+from gnnscale.nn import EdgeModel, LinkModel, TrainableModel
 from gnnscale.nn.typed.model import TypedGNN
 from gnnscale.run.inputs import EvaluationOptions
 from gnnscale.sampling import FanoutSampling, SamplerConfig
@@ -179,7 +179,7 @@ _SLICE_BYTES = 64 << 20
 class PairScorer:
     """Scorer of pairs of vertices, by the decoder of a link model."""
 
-    def __init__(self, model: LinkGNN, predictor: Predictor, graph: Graph) -> None:
+    def __init__(self, model: LinkModel, predictor: Predictor, graph: Graph) -> None:
         """Score with the decoder of ``model``, whose output rows ``predictor`` computes."""
         self._decoder = model.decoder.eval()
         self._width = model.widths[-1]
@@ -273,7 +273,7 @@ def _output_rows(
 class EdgePredictor:
     """Predictor of the labels of edges or pairs of vertices, by an edge model."""
 
-    def __init__(self, model: EdgeGNN, predictor: Predictor) -> None:
+    def __init__(self, model: EdgeModel, predictor: Predictor) -> None:
         """Predict with the edge network of ``model``, whose vertex rows ``predictor`` computes."""
         self._model = model
         self._predictor = predictor
@@ -301,7 +301,7 @@ class EdgePredictor:
                 part = slice(first, first + step)
                 ids, links = edge_links(ends[part], rows[part], features)
                 inputs = torch.from_numpy(vertex_rows[np.searchsorted(vertices, ids)])
-                yield self._model.outputs(inputs, links).numpy()
+                yield self._model.decode(inputs, links).numpy()
                 advance(len(links.sources))
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gnnscale.nn.device_block import Rule
     from gnnscale.nn.gnn import GNN, Connections
     from gnnscale.nn.learned_embeddings import LearnedEmbedding
-    from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
+    from gnnscale.nn.link_decoder import EdgeModel, LinkModel
     from gnnscale.nn.scatter_gather import Custom, CustomLayer, ScatterGatherUpdate
     from gnnscale.nn.transform_first import *  # noqa: F403
     from gnnscale.nn.typed.layer import TypedLayer
@@ -25,7 +25,7 @@ __getattr__ = lazy_names(
         "gnnscale.nn.device_block": "Rule",
         "gnnscale.nn.gnn": "Connections GNN",
         "gnnscale.nn.learned_embeddings": "LearnedEmbedding",
-        "gnnscale.nn.link_decoder": "EdgeGNN LinkGNN",
+        "gnnscale.nn.link_decoder": "EdgeModel LinkModel",
         "gnnscale.nn.scatter_gather": "Custom CustomLayer ScatterGatherUpdate",
         "gnnscale.nn.transform_first": "ProjectedLayer TransformFirstLayer transform_first_layer",
         "gnnscale.nn.typed.layer": "TypedLayer",

@@ -1,15 +1,18 @@
 """Models of edges: a graph neural network, and a decoder of the output rows of both ends."""
 
-from typing import TypeAlias
+from copy import copy
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gnnscale.nn.base import Inputs
+from gnnscale.nn.base import TrainableModel
 from gnnscale.nn.conv.linear import SAGELayer
 from gnnscale.nn.gnn import GNN
 from gnnscale.nn.segment_ops import take
+from gnnscale.nn.typed.model import TypedGNN
+from gnnscale.nn.typed.relational import RSAGELayer
 from gnnscale.sampling import Links, MiniBatch
 
 
@@ -61,67 +64,88 @@ def make_decoder(kind: str, width: int) -> Decoder:
     return DotProduct() if kind == "dot" else PairNetwork(width)
 
 
-def initialize_rows(gnn: GNN) -> None:
+def initialize_rows(gnn: TrainableModel) -> None:
     """Initialize anew the GraphSAGE weights of ``gnn``, as a dot product of output rows needs.
 
     The gradient of a dot product is as small as the rows. The weights of own and of aggregated rows
-    are therefore initialized separately by Glorot's rule with the gain of ReLU, which doubles them.
+    (of each edge type) are therefore initialized separately by Glorot's rule with the gain of ReLU.
     Biases are not 0, so that the scores of all pairs can rise and fall together, as in DGL's
     ``SAGEConv``.
     """
-    gain = nn.init.calculate_gain("relu")
     for layer in gnn.layers:
         if isinstance(layer, SAGELayer):
-            for half in layer.linear.weight.detach().chunk(2, dim=1):
-                nn.init.xavier_uniform_(half, gain=gain)
-            bound = (layer.linear.in_features // 2) ** -0.5
-            nn.init.uniform_(layer.linear.bias, -bound, bound)
+            _initialize(layer.linear, num_parts=2)
+        elif isinstance(layer, RSAGELayer):
+            for product, edge_types in zip(layer.linears, layer.incoming, strict=True):
+                assert isinstance(product, nn.Linear)
+                _initialize(product, num_parts=1 + len(edge_types))
 
 
-class PairGNN(GNN):
-    """Base of graph neural networks with outputs for edges.
+def _initialize(product: nn.Linear, *, num_parts: int) -> None:
+    """Initialize the weights of ``num_parts`` rows that stand side by side, and the bias."""
+    # Sums of more rows are not larger than those of two.
+    gain = nn.init.calculate_gain("relu") * (2 / num_parts) ** 0.5
+    for part in product.weight.detach().chunk(num_parts, dim=1):
+        nn.init.xavier_uniform_(part, gain=gain)
+    bound = (product.in_features // num_parts) ** -0.5
+    nn.init.uniform_(product.bias, -bound, bound)
 
-    ``forward`` returns ``outputs`` of the edges in ``MiniBatch.links``. For a mini-batch without
+
+class PairModel(TrainableModel):
+    """Base of models with outputs for edges, beside the class of the model that computes rows.
+
+    ``forward`` returns ``decode`` of the edges in ``MiniBatch.links``. For a mini-batch without
     links, or a full graph in plain tensors, it returns the output rows of vertices.
     """
 
-    def __init__(self, gnn: GNN) -> None:
-        """Share the layers, norms, connections, encoder and last product of ``gnn``."""
-        norms = list(gnn.norms)
-        layers = [gnn.layer(index) for index in range(len(gnn.layers))]
-        super().__init__(layers, norms, gnn.dropout, gnn.widths, **gnn.shared_parts)
+    def __init__(self, gnn: TrainableModel) -> None:
+        """Take over layers and options of ``gnn``, a model of the class beside this one."""
+        # As ``copy.copy``, but with dictionaries of its own: the decoder is no module of ``gnn``.
+        parts = vars(gnn).items()
+        vars(self).update({name: copy(x) if isinstance(x, dict) else x for name, x in parts})
 
-    def forward(
-        self,
-        batch: MiniBatch | Tensor,
-        inputs: Inputs | Tensor,
-        edge_weight: Tensor | None = None,
-        edge_attr: Tensor | None = None,
-    ) -> Tensor:
-        """Return float32 outputs of the edges ``batch.links``; without links, rows of vertices."""
-        rows = super().forward(batch, inputs, edge_weight, edge_attr)
+    def forward(self, batch: Any, inputs: Any, *args: Any, **options: Any) -> Tensor:
+        """Return float32 outputs of the edges ``batch.links``; without links, rows of vertices.
+
+        Arguments are those of the model beside this class.
+        """
+        rows: Tensor = super().forward(batch, inputs, *args, **options)
         links = None if isinstance(batch, Tensor) else batch.links
-        return rows if links is None else self.outputs(rows, links)
+        return rows if links is None else self.decode(rows, links)
 
-    def outputs(self, rows: Tensor, links: Links) -> Tensor:
+    def decode(self, rows: Tensor, links: Links) -> Tensor:
         """Return outputs of the edges ``links`` between ``rows``; subclasses define it."""
         raise NotImplementedError
 
 
-class LinkGNN(PairGNN):
-    """A graph neural network, and a decoder that scores pairs of its output rows."""
+class LinkModel(PairModel):
+    """Model with a decoder that scores pairs of its output rows."""
 
-    def __init__(self, gnn: GNN, decoder: Decoder) -> None:
+    def __init__(self, gnn: TrainableModel, decoder: Decoder) -> None:
         """Use the layers of ``gnn``, and ``decoder``."""
         super().__init__(gnn)
         self.decoder = decoder
 
-    def outputs(self, rows: Tensor, links: Links) -> Tensor:
+    def decode(self, rows: Tensor, links: Links) -> Tensor:
         """Return scores ``[n, 1 + k]``: of an edge, then of its k negatives."""
         sources = take(rows, links.sources)
         destinations = take(rows, links.destinations.reshape(-1))
         shape = (*links.destinations.shape, rows.shape[1])
         return self.decoder(sources[:, None], destinations.view(shape))  # type: ignore[no-any-return]
+
+
+class LinkGNN(LinkModel, GNN):
+    """Graph neural network with a decoder that scores edges."""
+
+
+class TypedLinkGNN(LinkModel, TypedGNN):
+    """Graph neural network over graphs with types, with a decoder that scores edges."""
+
+
+def with_decoder(gnn: TrainableModel, decoder: Decoder) -> LinkModel:
+    """Return the model of the layers of ``gnn``, whose output rows ``decoder`` compares."""
+    kind = TypedLinkGNN if isinstance(gnn, TypedGNN) else LinkGNN
+    return kind(gnn, decoder)
 
 
 class EdgeNetwork(nn.Module):
@@ -145,21 +169,35 @@ class EdgeNetwork(nn.Module):
         return outputs
 
 
-class EdgeGNN(PairGNN):
-    """A graph neural network, and an ``EdgeNetwork`` over the rows of an edge's ends."""
+class EdgeModel(PairModel):
+    """Model with an ``EdgeNetwork`` over the rows of an edge's ends."""
 
-    def __init__(self, gnn: GNN, network: EdgeNetwork) -> None:
+    def __init__(self, gnn: TrainableModel, network: EdgeNetwork) -> None:
         """Use the layers of ``gnn``, and ``network``."""
         super().__init__(gnn)
         self.network = network
 
-    def outputs(self, rows: Tensor, links: Links) -> Tensor:
+    def decode(self, rows: Tensor, links: Links) -> Tensor:
         """Return outputs ``[n, num_outputs]`` of edges, from both ends' rows and edge features."""
         sources = take(rows, links.sources)
         destinations = take(rows, links.destinations.reshape(-1))
         features = None if links.features is None else torch.from_numpy(links.features)
         outputs: Tensor = self.network(sources, destinations, features)
         return outputs
+
+
+class EdgeGNN(EdgeModel, GNN):
+    """Graph neural network with a network that predicts labels of edges."""
+
+
+class TypedEdgeGNN(EdgeModel, TypedGNN):
+    """Graph neural network over graphs with types, with a network for labels of edges."""
+
+
+def with_network(gnn: TrainableModel, network: EdgeNetwork) -> EdgeModel:
+    """Return the model of the layers of ``gnn``, from whose output rows ``network`` predicts."""
+    kind = TypedEdgeGNN if isinstance(gnn, TypedGNN) else EdgeGNN
+    return kind(gnn, network)
 
 
 def link_objective(scores: Tensor, batch: MiniBatch) -> Tensor:

@@ -3,31 +3,27 @@
 import hashlib
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.core import (
     Array,
-    BoolArray,
     Float32Array,
     Float64Array,
     Int32Array,
     Int64Array,
     IntArray,
 )
-from gnnscale.core.sorted_sets import contained, distinct
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Relation
 from gnnscale.sampling import minibatch, seed_order
-from gnnscale.sampling.minibatch import Block, Links, MiniBatch
+from gnnscale.sampling.edge_removal import without_edges, without_typed_edges
+from gnnscale.sampling.minibatch import Links, MiniBatch
+from gnnscale.sampling.typed import TypedMiniBatch
 
 #: Numbers that are drawn for weighted candidates: those below.
 _DRAWS = 1 << 40
-#: Arrays of a block with an entry for each edge.
-_PER_EDGE = ("indices", "importance", "edge_vertices", "edge_weights", "edge_rows")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +146,10 @@ class LinkSampler(minibatch.WrappingSampler):
     may be a neighbor by chance. No messages are sent along ``step_edges(step)``, the edges that any
     device predicts in this step, and with ``drop_reverses`` none along their reverses: a mini-batch
     does not depend on how the edges are split among devices.
+
+    In a graph with types, the edges are of the edge type of ``relation``. None of its reverses
+    sends messages along the step's edges. Ids ascend, and so do the types: the seeds of a
+    ``TypedMiniBatch``, type after type, are in the order of the ids.
     """
 
     def __init__(
@@ -161,13 +161,15 @@ class LinkSampler(minibatch.WrappingSampler):
         num_negatives: int,
         candidates: Candidates | None = None,
         drop_reverses: bool,
+        relation: Relation | None = None,
         seed: int,
         step_edges: Callable[[int], Array],
     ) -> None:
         """Wrap the vertex sampler ``sampler``; ``seed`` and step fix the negatives.
 
         ``step_edges(step)`` returns the rows of ``edges`` that all devices predict in a step. They
-        send no messages, nor do their reverses with ``drop_reverses``.
+        send no messages, nor do their reverses with ``drop_reverses``. ``relation`` None: the graph
+        has one edge type.
         """
         super().__init__(sampler)
         self._edges = edges
@@ -175,6 +177,7 @@ class LinkSampler(minibatch.WrappingSampler):
         self._num_negatives = num_negatives
         self._candidates = candidates
         self._leave_out_reverses = drop_reverses
+        self._relation = relation or Relation()
         self._seed = seed
         self._step_edges = step_edges
 
@@ -185,7 +188,11 @@ class LinkSampler(minibatch.WrappingSampler):
         """
         link_seeds = self.draw(seeds, step)
         batch = self._sampler.sample(link_seeds.vertices, step)
-        batch = without_edges(batch, link_seeds.sources, link_seeds.destinations)
+        ends = link_seeds.sources, link_seeds.destinations
+        if isinstance(batch, TypedMiniBatch):
+            batch = without_typed_edges(batch, *ends, self._relation)
+        else:
+            batch = without_edges(batch, *ends)
         return replace(batch, links=link_seeds.links)
 
     def draw(self, seeds: Array, step: int) -> LinkSeeds:
@@ -226,6 +233,7 @@ class LinkSampling(minibatch.SamplerConfig):
     candidates: Candidates | None = None
     drop_reverses: bool
     order: seed_order.SeedOrder
+    relation: Relation = field(default_factory=Relation)
 
     @property
     def num_layers(self) -> int:
@@ -241,6 +249,7 @@ class LinkSampling(minibatch.SamplerConfig):
             num_negatives=self.num_negatives,
             candidates=self.candidates,
             drop_reverses=self.drop_reverses,
+            relation=self.relation,
             seed=seed,
             step_edges=StepEdges(self.order),
         )
@@ -307,58 +316,3 @@ class EdgeSampling(minibatch.SamplerConfig):
         """Build the sampler for ``graph``."""
         vertices = self.vertices.sampler(graph, seed=seed, num_threads=num_threads)
         return EdgeSampler(vertices, self.ends, self.features)
-
-
-def without_edges(batch: MiniBatch, sources: IntArray, destinations: IntArray) -> MiniBatch:
-    """Return ``batch`` without messages, in any layer, along the edges given by both ends.
-
-    Edge i leads from ``sources[i]`` to ``destinations[i]``, global ids ``[n]``.
-    """
-    if not len(sources):
-        return batch
-    edges = _EdgeSet(sources, destinations)
-    expanded = batch.input_vertices[: batch.blocks[0].num_dst]
-    rows = np.flatnonzero(contained(expanded.astype(np.int64, copy=False), edges.destinations))
-    blocks = tuple(_without(block, batch.input_vertices, rows, edges) for block in batch.blocks)
-    return replace(batch, blocks=blocks)
-
-
-class _EdgeSet:
-    """Set of edges with look-ups by both ends."""
-
-    def __init__(self, sources: IntArray, destinations: IntArray) -> None:
-        src, dst = (np.asarray(ends, np.int64) for ends in (sources, destinations))
-        #: Above all ids, so that a pair of ids is one number.
-        self._base = int(max(src.max(), dst.max())) + 1
-        self.destinations = distinct(dst)
-        self._keys = distinct(src * self._base + dst)
-
-    def contains(self, src: IntArray, dst: IntArray) -> BoolArray:
-        """Return ``[n]``, whether the edge from ``src[i]`` to ``dst[i]`` is in the set."""
-        src, dst = src.astype(np.int64), dst.astype(np.int64)
-        is_in_range = (src < self._base) & (dst < self._base)
-        return is_in_range & contained(src * self._base + dst, self._keys)
-
-
-def _without(block: Block, vertices: IntArray, rows: NDArray[np.intp], edges: _EdgeSet) -> Block:
-    """Return ``block`` without its messages along ``edges``.
-
-    ``vertices`` are the global ids by local id. ``rows`` are the local ids of all destinations of
-    ``edges``: only messages to these vertices are compared with ``edges``.
-    """
-    rows = rows[rows < block.num_dst]
-    lengths = block.indptr[rows + 1] - block.indptr[rows]
-    # Positions of these rows' edges: runs that start at the rows' offsets.
-    skipped = np.cumsum(lengths) - lengths
-    positions = np.arange(lengths.sum()) + np.repeat(block.indptr[rows] - skipped, lengths)
-    owners = np.repeat(rows, lengths)
-    out = edges.contains(vertices[block.indices[positions]], vertices[owners])
-    if not out.any():
-        return block
-    removed = np.bincount(owners[out] + 1, minlength=block.num_dst + 1)
-    remaining: dict[str, Any] = {
-        name: np.delete(values, positions[out])
-        for name in _PER_EDGE
-        if (values := getattr(block, name)) is not None
-    }
-    return replace(block, indptr=block.indptr - np.cumsum(removed), **remaining)

@@ -52,6 +52,17 @@ def test_labels_of_a_later_type() -> None:
     assert several.labels.tolist() == [[0, 0], [0, 0], [0, 0], [1, 1], [0, 1]]
 
 
+def test_labels_of_the_edges_of_a_type(tmp_path: Path) -> None:
+    labeled = shop(edge_labels=(OF, [1, 0, 1]), edge_split=([0, 2], [1], []), labels=None)
+    labeled.save(tmp_path / "store")
+    for graph in (labeled, Graph.open(tmp_path / "store")):
+        assert graph.edge_labels is not None
+        assert graph.edges.ends is not None
+        assert graph.edges.ends.tolist() == [[4, 2], [4, 0], [3, 1]]
+        assert graph.edge_labels.labels.tolist() == [1, 0, 1]
+        assert graph.edge_labels.split.train_idx.tolist() == [0, 2]
+
+
 def test_weights_and_numbers_follow_their_edges() -> None:
     weights = {BUYS: [3.0, 2.0, 1.0], OF: torch.tensor([6.0, 5.0, 4.0])}
     graph = shop(edge_weights=weights, number_edges=True)
@@ -74,6 +85,9 @@ def test_weights_and_numbers_follow_their_edges() -> None:
         ({"labels": ("item", [0])}, "1 labels|expected 2"),
         ({"edge_weights": {BUYS: [1, 1, 1]}}, "weights of item-of-user"),
         ({"edge_weights": {BUYS: [1, 1, 1], OF: [1, 1, -1]}}, "weights of item-of-user"),
+        ({"edge_labels": (("a", "b", "c"), [])}, "labels of edges of .*no such edge type"),
+        ({"edge_labels": (OF, [0])}, "3"),
+        ({"edge_split": ([0], [], [])}, "edge_split without edge_labels"),
         ({"metric": "best"}, "metric='best'"),
         ({"split": {"train": [0], "valid": [0]}}, "overlapping splits"),
     ],

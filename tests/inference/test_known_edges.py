@@ -1,6 +1,8 @@
 import numpy as np
+from typed_graphs import typed_graph
 
 from gnnscale.data import from_arrays
+from gnnscale.graph import GraphSchema
 from gnnscale.inference.known_edges import KnownTargets, known_pairs
 
 
@@ -28,3 +30,11 @@ def test_positions_are_those_of_all_pairs() -> None:
     assert found.tolist() == expected
     none = KnownTargets(sources, [], num_vertices=50)
     assert none.positions(sources, candidates)[0].tolist() == []
+
+
+def test_known_edges_are_of_one_edge_type() -> None:
+    types = [("user", "buys", "item"), ("item", "like", "item"), ("item", "by", "user")]
+    schema = GraphSchema.of({"user": 2, "item": 3}, types)
+    graph = typed_graph(schema, {(0, 2): [0, 1], (0, 4): [0], (1, 4): [2, 3], (2, 1): [4]})
+    pairs = [np.concatenate([*known_pairs(graph, None, number)]).tolist() for number in range(3)]
+    assert pairs == [[[0, 2], [1, 2], [0, 4]], [[2, 4], [3, 4]], [[4, 1]]]

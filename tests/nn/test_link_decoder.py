@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 from model_runs import edge_index
+from typed_batches import SCHEMA, SEEDS, typed_inputs, typed_sampler
 
 from gnnscale.backend.feature_loading import FeatureLoader
-from gnnscale.nn import APPNP, SGC, GraphSAGE
+from gnnscale.nn import APPNP, HGT, RSAGE, SGC, GraphSAGE
 from gnnscale.nn.link_decoder import (
     LINK_OBJECTIVES,
     EdgeGNN,
@@ -14,6 +15,8 @@ from gnnscale.nn.link_decoder import (
     LinkGNN,
     initialize_rows,
     make_decoder,
+    with_decoder,
+    with_network,
 )
 from gnnscale.run.tasks.options import LINK_LOSSES
 from gnnscale.sampling import NeighborSampler
@@ -112,6 +115,28 @@ def test_edges_by_rows_of_hops_are_those_of_the_whole_graph(random_graph, model,
         assert all(part.grad is not None for part in each.parameters())
 
 
+@pytest.mark.parametrize("config", [RSAGE(hidden=8, dropout=0), HGT(hidden=8, dropout=0)])
+def test_edges_between_vertices_of_any_types(config):
+    """Positions are those of the seeds, type after type, whose rows the model returns."""
+    widths = (5, 6, 7, 3)
+    gnn = config.build_typed(schema=SCHEMA, widths=widths, num_classes=8).eval()
+    batch = typed_sampler(SCHEMA, [3, 2]).sample(SEEDS, 0)
+    inputs = typed_inputs(SCHEMA, widths, batch)
+    rows = gnn(batch, inputs).detach()
+    assert rows.shape == (len(SEEDS), 8)
+    links = Links(sources=np.int32([0, 6]), destinations=np.int32([[5, 4], [1, 2]]))
+    model = with_decoder(gnn, make_decoder("dot", 8))
+    assert torch.equal(model(batch, inputs), rows)
+    scores = model(replace(batch, links=links), inputs)
+    expected = [[rows[u] @ rows[v] for v in vs] for u, vs in ((0, (5, 4)), (6, (1, 2)))]
+    assert torch.allclose(scores, torch.tensor(expected), rtol=1e-5)
+    network = EdgeNetwork(8, 0, 3)
+    ends = replace(links, destinations=links.destinations[:, :1], rows=np.arange(2))
+    outputs = with_network(gnn, network)(replace(batch, links=ends), inputs)
+    assert torch.allclose(outputs, network(rows[[0, 6]], rows[[5, 1]], None))
+    assert "decoder" not in dict(gnn.named_children())
+
+
 def test_loss_by_hand(tiny_graph):
     batch = NeighborSampler(tiny_graph, fanouts=[1]).sample(np.array([0]), 0)
     scores = torch.tensor([[2.0, -1.0], [0.0, 3.0]])
@@ -140,3 +165,14 @@ def test_initial_rows_have_the_bounds_of_each_half():
         for half in gnn.layers[index].linear.weight.chunk(2, dim=1):
             assert 0.97 * bound < half.abs().max() <= bound
         assert 0.8 < gnn.layers[index].linear.bias.abs().max() * inputs**0.5 <= 1
+
+
+def test_initial_rows_of_types_are_as_large_as_without_types():
+    gnn = RSAGE(hidden=400).build_typed(schema=SCHEMA, widths=(5, 6, 7, 3), num_classes=400)
+    initialize_rows(gnn)
+    product, edge_types = gnn.layers[0].linears[0], gnn.layers[0].incoming[0]
+    assert len(edge_types) == 3
+    bound = (2 * 6 / 800 * 2 / 4) ** 0.5
+    for part in product.weight.chunk(4, dim=1):
+        assert 0.97 * bound < part.abs().max() <= bound
+    assert 0.8 < product.bias.abs().max() * 400**0.5 <= 1

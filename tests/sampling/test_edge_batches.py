@@ -18,8 +18,8 @@ from gnnscale.sampling.edge_batches import (
     StepEdges,
     draw_candidates,
     edge_links,
-    without_edges,
 )
+from gnnscale.sampling.edge_removal import without_edges
 
 NUM_VERTICES, NUM_EDGES = 200, 600
 

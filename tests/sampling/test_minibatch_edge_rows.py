@@ -7,7 +7,7 @@ from gnnscale.data import from_arrays
 from gnnscale.graph import EdgeData, Graph
 from gnnscale.ops import NativeSampler
 from gnnscale.sampling import LayerSampler, MiniBatch, NeighborSampler, WeightedSampler
-from gnnscale.sampling.edge_batches import without_edges
+from gnnscale.sampling.edge_removal import without_edges
 
 SIZE, NUM_EDGES = 60, 900
 

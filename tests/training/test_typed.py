@@ -131,7 +131,7 @@ def test_a_graph_without_types_has_one_of_each(launched, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("choices", "words"),
     [
-        (["task=links"], ("model=rsage", "task=vertices")),
+        (["task=links", "cache_planner=pagraph", "device_plan=cpu_x2"], ("cache_planner=none",)),
         (["partitioner=pagraph", "device_plan=cpu_x2"], ("partitioner=none",)),
         (["features=degrees"], ("features=host", "model.without_features")),
         (["sampler.memory_bytes=1000"], ("sampler.memory_bytes=null",)),

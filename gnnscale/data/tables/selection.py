@@ -87,7 +87,12 @@ class VertexSelection:
 
 
 def select_vertices(
-    selection: Any, graph: Graph, vertex_ids: pyarrow.Array | None, target: str | None
+    selection: Any,
+    graph: Graph,
+    vertex_ids: pyarrow.Array | None,
+    target: str | None,
+    *,
+    option: str = "vertices",
 ) -> VertexSelection:
     """Return the vertices of one type that a ``selection`` of ``find_vertices`` names.
 
@@ -97,9 +102,10 @@ def select_vertices(
     ``find_vertices``.
     """
     if graph.types is None:
-        rows = find_vertices(selection, graph, vertex_ids)
+        rows = find_vertices(selection, graph, vertex_ids, option=option)
         return VertexSelection(rows=rows, span=range(graph.num_vertices), ids=vertex_ids)
     names = graph.vertex_types
+    target = names[0] if len(names) == 1 else target
     if isinstance(selection, Mapping) and len(selection) == 1:
         ((target, selection),) = selection.items()
     elif isinstance(selection, tuple) and len(selection) == 2 and selection[0] in names:
@@ -108,12 +114,12 @@ def select_vertices(
         target, selection = selection, None
     if target not in names:
         raise ConfigError(
-            f"vertices: expected a vertex type of {graph.name} ({', '.join(names)}), as no type "
+            f"{option}: expected a vertex type of {graph.name} ({', '.join(names)}), as no type "
             f"has labels, got {brief(selection if target is None else target)}"
         )
     part = graph.schema.vertices(names.index(target))
     ids = None if vertex_ids is None else vertex_ids.slice(part.start, part.stop - part.start)
-    rows = find_vertices(selection, _of_type(graph, target, part), ids)
+    rows = find_vertices(selection, _of_type(graph, target, part), ids, option=option)
     return VertexSelection(rows=rows, span=range(part.start, part.stop), ids=ids)
 
 
@@ -136,19 +142,43 @@ def _of_type(graph: Graph, name: str, part: slice) -> Graph:
     )
 
 
-def find_pairs(selection: Any, graph: Graph, vertex_ids: pyarrow.Array | None = None) -> IntArray:
+def find_pairs(
+    selection: Any,
+    graph: Graph,
+    vertex_ids: pyarrow.Array | None = None,
+    *,
+    types: tuple[str, str] | None = None,
+) -> IntArray:
     """Return the selected pairs ``[n, 2]`` of vertices in the order of the selection.
 
     ``selection`` is a file, ``.npy`` of ids ``[n, 2]`` or a ``.csv`` or ``.parquet`` table with
     columns ``source`` and ``target``; or ids ``[n, 2]``. ``vertex_ids`` are the user's
-    ``[num_vertices]`` ids. None: ids are vertex numbers. Raises ConfigError if an id is unknown or
-    there is no pair, and GraphError if the file is missing or has no ids.
+    ``[num_vertices]`` ids. None: ids are vertex numbers. With the ``types`` of sources and targets
+    they count from 0 in each type. Raises ConfigError if an id is unknown or there is no pair, and
+    GraphError if the file is missing or has no ids.
     """
     option, ends = _read_selection(selection, "pairs", vertex_ids, ("source", "target"))
     if not len(ends[0]):
         raise ConfigError(f"{option}: expected at least one pair, got none")
-    pairs = np.stack([_vertex_numbers(ids, graph, vertex_ids, option) for ids in ends], axis=1)
-    return np.ascontiguousarray(pairs, graph.indices.dtype)
+    if types is None:
+        columns = [_vertex_numbers(ids, graph, vertex_ids, option) for ids in ends]
+    else:
+        columns = [
+            _numbers_of_type(ids, graph, vertex_ids, option, name)
+            for ids, name in zip(ends, types, strict=True)
+        ]
+    return np.ascontiguousarray(np.stack(columns, axis=1), graph.indices.dtype)
+
+
+def _numbers_of_type(
+    ids: Any, graph: Graph, vertex_ids: pyarrow.Array | None, option: str, name: str
+) -> IntArray:
+    """Return the vertices ``[n]`` of the graph that ids of vertices of type ``name`` mean."""
+    part = graph.schema.vertices(graph.vertex_types.index(name))
+    of_type = None if vertex_ids is None else vertex_ids.slice(part.start, part.stop - part.start)
+    rows = _vertex_numbers(ids, _of_type(graph, name, part), of_type, option)
+    vertices: IntArray = rows.astype(np.int64) + part.start
+    return vertices
 
 
 def find_kinds(

@@ -14,18 +14,20 @@ from gnnscale.core import ConfigError, Float32Array, IntArray, check_choice, che
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import GraphSource
 from gnnscale.data.tables.categories import UNSEEN_POLICIES
-from gnnscale.data.tables.selection import find_pairs, find_vertices, select_vertices
+from gnnscale.data.tables.selection import select_vertices
 from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
 from gnnscale.inference import load_run
 from gnnscale.inference.export import outputs, writers
-from gnnscale.inference.known_edges import KNOWN, KnownTargets, known_pairs
+from gnnscale.inference.export.link_ends import LinkEnds, find_candidates, find_known
+from gnnscale.inference.known_edges import KNOWN
 from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
-from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
+from gnnscale.nn.link_decoder import EdgeModel, LinkModel
 from gnnscale.planner import MAX_THREADS
 from gnnscale.run import INFERENCE, EvaluationOptions, SavedRunOptions
 from gnnscale.run.checkpoint.input_schema import InputSchema
 from gnnscale.run.tasks.base import Task
+from gnnscale.run.tasks.options import TaskConfig
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,10 +53,13 @@ class PredictConfig(SavedRunOptions):
             ``test``. The output has columns ``source`` and ``target``.
         pairs: pairs to score, for runs of link prediction: a file, ``.npy`` of ids ``[n, 2]``, or a
             ``.csv`` or ``.parquet`` table with columns ``source`` and ``target``; or a list of
-            pairs. Runs that predict edge labels take pairs unless edges have features.
-        top: number of best partners of each of ``vertices``, for runs of link prediction.
+            pairs. Runs that predict edge labels take pairs unless edges have features. In a graph
+            with types, ids are those of the source and the destination type.
+        top: number of best partners of each of ``vertices``, for runs of link prediction. In a
+            graph with types, ``vertices`` are of the source type of the predicted edges.
         candidates: possible partners for ``top``, in the form of ``vertices``. None: the candidates
-            that the run was trained with, if they are of one kind, else all vertices.
+            that the run was trained with, if they are of one kind, else all vertices; in a graph
+            with types, all of the destination type.
         known: whether ``top`` lists a vertex's neighbors by an edge of the graph, held-out edges
             too: ``include`` or ``exclude``.
         layer: layer whose rows are written, counted from the end: -1 gives logits, -2 embeddings,
@@ -143,8 +148,13 @@ class _OpenedRun:
     trained: load_run.TrainedModel
     graph: Graph
     task: Task | None  #: the run's task; None: ``graph`` is another graph
-    compares: bool  #: whether a decoder compares the model's rows, so that they are embeddings
+    task_options: TaskConfig  #: options of the run's task
     candidates: IntArray | None  #: the run's own candidates for ``top``; None: all vertices
+
+    @property
+    def ends(self) -> LinkEnds:
+        """Vertices at both ends of predicted edges."""
+        return LinkEnds(self.graph, self.task_options.edge_type_in(self.graph))
 
     def predictor(self, num_layers: int | None = None) -> Predictor:
         """Return the predictor of rows of the first ``num_layers``; None: of all layers."""
@@ -155,7 +165,8 @@ class _OpenedRun:
     ) -> None:
         """Check the disk, and write the outputs of ``chunks`` of rows ``[n, width]``."""
         config, schema = self.config, self.trained.signature
-        links = self.compares and not isinstance(ids, outputs.EdgeIds)
+        # A decoder compares the model's rows, which are embeddings.
+        links = self.task_options.compares_rows and not isinstance(ids, outputs.EdgeIds)
         answers = config.answers(schema, links=links)
         layout = writers.Layout(
             num_rows=num_rows,
@@ -182,7 +193,7 @@ def predict(config: PredictConfig) -> Path:
     """
     writers.check_file(config.out, force=config.force)
     run = _open(config)
-    if isinstance(run.trained.model, EdgeGNN) and config.layer == -1:
+    if isinstance(run.trained.model, EdgeModel) and config.layer == -1:
         if config.vertices == "all":
             _predict_edges(run, run.trained.model)
             return config.out
@@ -226,7 +237,7 @@ def _open(config: PredictConfig) -> _OpenedRun:
         trained=trained,
         graph=graph,
         task=task,
-        compares=run.task.compares_rows,
+        task_options=run.task,
         candidates=candidates,
     )
 
@@ -252,21 +263,21 @@ def _predict_vertices(run: _OpenedRun) -> None:
     )
 
 
-def _predict_edges(run: _OpenedRun, model: EdgeGNN) -> None:
+def _predict_edges(run: _OpenedRun, model: EdgeModel) -> None:
     """Check options and disk, and write predicted labels of edges or pairs."""
     config, graph, schema = run.config, run.graph, run.trained.signature
     if config.top is not None:
         raise ConfigError("top: expected a run of task=links, got a run that predicts edge labels")
     outputs.check_labels(config.what, schema)
-    user_ids = read_ids(graph)
-    ends, rows = find_edges(config.edges, config.pairs, graph, user_ids, schema)
-    chunks = EdgePredictor(model, run.predictor()).outputs(ends, rows, graph.edge_features)
-    ids = outputs.EdgeIds(vertices=ends, user_ids=user_ids)
-    run.write(ids, len(ends), schema.num_classes, chunks)
+    ends = run.ends
+    edges, rows = find_edges(config.edges, config.pairs, ends, schema)
+    chunks = EdgePredictor(model, run.predictor()).outputs(edges, rows, graph.edge_features)
+    ids = outputs.EdgeIds(vertices=ends.numbers(edges), user_ids=ends.user_ids)
+    run.write(ids, len(edges), schema.num_classes, chunks)
 
 
 def find_edges(
-    part: str, pairs: Any, graph: Graph, user_ids: Any, signature: InputSchema
+    part: str, pairs: Any, link_ends: LinkEnds, signature: InputSchema
 ) -> tuple[IntArray, IntArray]:
     """Return ends ``[n, 2]`` of edges to predict, and rows ``[n]`` of their features.
 
@@ -275,13 +286,14 @@ def find_edges(
     has no edge, the graph lists no edges, or the model reads features that pairs lack. GraphError:
     a file of pairs is damaged.
     """
+    graph = link_ends.graph
     if pairs is not None:
         if signature.num_edge_features:
             raise ConfigError(
                 "pairs: the model reads features of edges, which pairs have not; name a graph "
                 "with these edges by dataset=..."
             )
-        pair_ends = find_pairs(pairs, graph, user_ids)
+        pair_ends = link_ends.pairs(pairs)
         return pair_ends, np.arange(len(pair_ends))
     ends = graph.edges.ends
     if ends is None:
@@ -301,78 +313,31 @@ def find_edges(
 def _compare(run: _OpenedRun) -> None:
     """Write scores of pairs, or with ``top`` the best partners of vertices."""
     config, graph, model = run.config, run.graph, run.trained.model
-    user_ids = read_ids(graph)
     if config.layer != -1 or config.what is not None:
         raise ConfigError("layer, what: expected neither with pairs or top, which give scores")
     if config.threshold is not None:
         raise ConfigError(f"threshold={config.threshold}: expected null with pairs or top")
-    if not isinstance(model, LinkGNN):
+    if not isinstance(model, LinkModel):
         option = "pairs" if config.top is None else "top"
         raise ConfigError(
             f"{option}: expected a run of task=links, got a run that predicts vertices"
         )
-    scorer = PairScorer(model, run.predictor(), graph)
+    scorer, ends = PairScorer(model, run.predictor(), graph), run.ends
     if config.top is None:
-        pairs = find_pairs(config.pairs, graph, user_ids)
-        writers.write_scores(config.out, pairs, scorer.scores(pairs), user_ids)
+        pairs = ends.pairs(config.pairs)
+        chunks = scorer.scores(pairs)
+        writers.write_scores(config.out, ends.numbers(pairs), chunks, ends.user_ids)
         return
-    vertices = find_vertices(config.vertices, graph, user_ids)
-    if vertices is None:
-        vertices = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
+    vertices = ends.sources(config.vertices)
     candidates = find_candidates(
-        config.candidates, graph, user_ids, vertices, config.top, default=run.candidates
+        config.candidates, ends, vertices, config.top, default=run.candidates
     )
-    left_out = find_known(config.known, graph, vertices, run.task)
+    left_out = find_known(config.known, ends, vertices, run.task)
     partners = scorer.partners(vertices, candidates, config.top, left_out)
-    chunks = check_partners(partners, "top", refuse=config.out.suffix == ".npy")
-    writers.write_partners(config.out, vertices, chunks, config.top, user_ids)
-
-
-def find_candidates(
-    selection: Any,
-    graph: Graph,
-    user_ids: Any,
-    vertices: IntArray,
-    top: int,
-    *,
-    default: IntArray | None = None,
-    option: str = "top",
-) -> IntArray | None:
-    """Return the possible partners of ``vertices`` in ascending order; None: all vertices.
-
-    ``selection`` names candidates in a form of ``find_vertices``, whose errors it may raise; None
-    means ``default``. A vertex is not its own partner. ConfigError, which names ``option``: one of
-    ``vertices`` may have fewer than ``top`` candidates.
-    """
-    candidates = default
-    if selection is not None:
-        candidates = find_vertices(selection, graph, user_ids, option="candidates")
-    count = graph.num_vertices if candidates is None else len(candidates)
-    overlaps = candidates is None or bool(np.isin(vertices, candidates).any())
-    if top > count - overlaps:
-        hint = "; a candidate is not its own partner" if overlaps else ""
-        raise ConfigError(
-            f"{option}={top}: expected at most {count - overlaps} of {count} candidates{hint}"
-        )
-    return None if candidates is None else np.sort(candidates)
-
-
-def find_known(
-    choice: str, graph: Graph, vertices: IntArray, task: Task | None
-) -> KnownTargets | None:
-    """Return the known edges of ``vertices``, which ``exclude`` leaves out; ``include``: None.
-
-    ``task`` is the run's task over ``graph``, whose held-out edges are known too; None: another
-    graph. ConfigError: ``choice`` is not in ``KNOWN``.
-    """
-    check_choice("known", choice, KNOWN)
-    if choice == "include":
-        return None
-    targets = KnownTargets(vertices, known_pairs(graph, task), num_vertices=graph.num_vertices)
-    _LOG.info(
-        f"known=exclude: {targets.num_pairs:,} edges from {len(vertices):,} vertices are left out"
-    )
-    return targets
+    best = check_partners(partners, "top", refuse=config.out.suffix == ".npy")
+    chunks_of_ids = ((ends.numbers(ids, 1), scores) for ids, scores in best)
+    sources = ends.numbers(vertices, 0)
+    writers.write_partners(config.out, sources, chunks_of_ids, config.top, ends.user_ids)
 
 
 def check_partners(

@@ -151,7 +151,7 @@ def _convert(
         )
         weights = peer.weights(options, model, weighted=program.weighted)
         notes = [peer.weights_note if program.weighted else "", peer.note(program)]
-        if isinstance(model, links.EdgeGNN):
+        if isinstance(model, links.EdgeModel):
             notes += ["the network over both ends' rows is left out; format=safetensors has it"]
         if options.drops_inputs:
             notes.append(
@@ -161,7 +161,7 @@ def _convert(
         return weights, peer.snippet(program), "; ".join(filter(None, notes))
     if isinstance(model, user_module.UserModel):
         return model.module.state_dict(), _USER_MODULE.format(file=literal(file)), ""
-    if not isinstance(model, GNN) or isinstance(model, links.PairGNN):
+    if not isinstance(model, GNN) or isinstance(model, links.PairModel):
         return model.state_dict(), "", "they load into the model of your program"
     edge_width = _edge_width(model)
     snippet = _MODEL.format(

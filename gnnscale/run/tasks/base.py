@@ -274,6 +274,24 @@ def _user_score(name: str, outputs: Float32Array, labels: Array) -> float:
     return float(value)
 
 
+def edge_type_of_labels(graph: Graph) -> int:
+    """Return the first edge type between the vertex types that labeled edges of ``graph`` join.
+
+    ConfigError: there are several edge types, and no list of labeled edges.
+    """
+    schema, ends = graph.schema, graph.edges.ends
+    if len(schema.edge_types) == 1:
+        return 0
+    if ends is None or not len(ends):
+        raise ConfigError(
+            "dataset: expected a graph with labeled edges, which tell the types of their ends, got "
+            f"{graph.name}"
+        )
+    source, destination = schema.type_of(np.asarray(ends[0]))
+    is_between = (schema.sources == source) & (schema.destinations == destination)
+    return int(is_between.argmax())
+
+
 #: Training edges whose pairs are compared at a time.
 _GROUP_EDGES = 1 << 24
 

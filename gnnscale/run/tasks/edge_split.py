@@ -2,51 +2,36 @@
 
 import logging
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gnnscale import ops
-from gnnscale.core import Array, ConfigError, GraphError, IntArray
+from gnnscale.core import Array, ConfigError, GraphError, IntArray, brief
 from gnnscale.core.artifact import ArrayEntry, NpyWriter, artifact_type, digest, files
 from gnnscale.data.validation import check_ids, check_weights
-from gnnscale.graph import EdgeData, Graph, Origin
+from gnnscale.graph import EdgeData, Graph, GraphSchema, Origin, Relation
 from gnnscale.graph import store_format as graph_store
-from gnnscale.partition.store import GraphIdentity, check_graph, describe
+from gnnscale.partition.store import check_graph, describe
 from gnnscale.run.tasks import edge_structure as structure
+from gnnscale.run.tasks.split_rule import PARTS, ROWS, SplitIdentity, SplitRule, write_edges
 
 _LOG = logging.getLogger(__name__)
 LINKS = artifact_type.ArtifactType(
     name="division of edges", header="links.json", version=2, folder="links", max_bytes=1 << 20
 )
-#: Parts of the split, in the order of their intervals in [0, 1).
-PARTS = ("test", "valid", "train")
-#: Array of the feature rows of message edges.
-ROWS = "edge_rows"
-
-#: Random numbers have 53 bits; bit 20 orients an undirected edge, independently of its part.
-_ORIENTATION = float(1 << 20)
 #: Entry of the key of a split in ``$GNNSCALE_HOME/links``. Earlier releases split graphs with some
 #: mutual edges by ordered pairs, without this entry: such splits are not read again.
 _RULE = {"unit": "pair of vertices"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitIdentity:
-    """Options and graph that determine an edge split."""
-
-    graph: GraphIdentity  #: graph whose edges are split
-    valid_fraction: float  #: share of the validation edges
-    test_fraction: float  #: share of the test edges
-    seed: int  #: seed of the split
-    directed: bool = False  #: whether an edge and its reverse are split independently
-
-
-@dataclass(frozen=True, kw_only=True)
 class EdgeSplit:
-    """Split of a graph's edges into training, validation and test edges, mapped from disk."""
+    """Split of a graph's edges into training, validation and test edges, mapped from disk.
+
+    In a graph with types, the edges of one edge type are split.
+    """
 
     graph: Graph  #: graph of the message edges: all edges but validation and test edges
     train: IntArray  #: ``[n, 2]`` sources and destinations of training edges
@@ -54,7 +39,9 @@ class EdgeSplit:
     test: IntArray  #: ``[n, 2]`` sources and destinations of test edges
     undirected: bool  #: whether every edge has its reverse; each pair is then predicted once
     directed: bool  #: whether the reverse of a predicted edge may send messages
-    bipartite: bool  #: whether all edges join two disjoint sets of vertices
+    bipartite: bool  #: whether all edges of a graph without types join two disjoint sets
+    #: the edge type whose edges are split, and its reverses
+    relation: Relation = field(default_factory=Relation)
 
     @property
     def content(self) -> str:
@@ -71,10 +58,18 @@ class _EdgeSplitHeader:
     undirected: bool
     bipartite: bool
     arrays: dict[str, ArrayEntry]
+    #: names of the edge types that are the reverse of ``identity.edge_type``
+    reverses: list[str] = field(default_factory=list)
 
 
 def identify_split(
-    graph: Graph, *, valid_fraction: float, test_fraction: float, seed: int, directed: bool = False
+    graph: Graph,
+    *,
+    valid_fraction: float,
+    test_fraction: float,
+    seed: int,
+    directed: bool = False,
+    edge_type: str | None = None,
 ) -> SplitIdentity:
     """Return the identity of a split of ``graph``; GraphError: it is in memory only."""
     if graph.content is None:
@@ -85,6 +80,7 @@ def identify_split(
         test_fraction=test_fraction,
         seed=seed,
         directed=directed,
+        edge_type=edge_type,
     )
 
 
@@ -95,20 +91,26 @@ def make_split(graph: Graph, identity: SplitIdentity) -> Path:
     pair of ends, or of its unordered pair if the reverse edge exists. An edge, its copies and its
     reverse are then in one part, so that no message reveals a held-out edge. With
     ``identity.directed`` the ordered pair always decides. Loops send messages and are not
-    predicted. Memory is bounded for any number of edges. ConfigError if a part would be empty.
+    predicted. In a graph with types, edges of ``identity.edge_type`` are split, and the edge types
+    that are its reverse with them; all other edges send messages. Memory is bounded for any number
+    of edges. ConfigError if a part would be empty.
     """
     path = LINKS.directory(None, graph.name, "split", _entries(identity) | _RULE)
     with LINKS.making(path, fits=lambda: _check_fits(path, graph, identity)) as folder:
         if folder is not None:
-            undirected = not identity.directed and structure.is_undirected(graph)
-            arrays, counts = _write(folder, graph, identity, undirected)
-            _LOG.info(counts.describe(graph, directed=identity.directed))
+            rule = SplitRule.of(graph, identity)
+            arrays, counts = _write(folder, rule)
+            directed = identity.directed and graph.schema.joins_one_type(rule.relation.edge_type)
+            _LOG.info(counts.describe(rule.edges, directed=directed))
             entries = {
                 "identity": _entries(identity),
-                "undirected": undirected,
-                "bipartite": structure.is_bipartite(graph),
+                "undirected": rule.undirected,
+                "bipartite": graph.types is None and structure.is_bipartite(graph),
                 "arrays": arrays,
             }
+            if rule.relation.reverses:
+                edge_types = graph.schema.edge_types
+                entries["reverses"] = [str(edge_types[n]) for n in rule.relation.reverses]
             LINKS.write_header(folder, entries)
     return path
 
@@ -121,10 +123,11 @@ def _check_fits(path: Path, graph: Graph, identity: SplitIdentity) -> None:
 
 
 def _entries(identity: SplitIdentity) -> dict[str, Any]:
-    """Return the stored entries of ``identity``, in which ``directed`` is present only if true."""
+    """Return the stored entries of ``identity``: ``directed`` and ``edge_type`` only if set."""
     entries = asdict(identity)
-    if not identity.directed:
-        del entries["directed"]
+    for name in ("directed", "edge_type"):
+        if not entries[name]:
+            del entries[name]
     return entries
 
 
@@ -132,6 +135,8 @@ def _content(header: _EdgeSplitHeader) -> str:
     """Return a hash of the header without ``directed``, ``bipartite``: equal for equal arrays."""
     entries = asdict(header)
     del entries["identity"]["directed"], entries["bipartite"]
+    if header.identity.edge_type is None:
+        del entries["identity"]["edge_type"], entries["reverses"]
     return digest(entries)
 
 
@@ -146,7 +151,10 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
         forms[ROWS] = (np.dtype(np.uint32), (None,))
     arrays = LINKS.arrays(path, header.arrays, forms)
     try:
+        relation = _stored_relation(path, header, graph)
         _check_arrays(path, arrays, graph)
+        if graph.types is not None:
+            _check_types(path, arrays, graph.types, relation)
     except GraphError as error:
         raise LINKS.error_with_hint(path, error) from None
     divided = replace(
@@ -170,31 +178,46 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
         undirected=header.undirected,
         directed=header.identity.directed,
         bipartite=header.bipartite,
+        relation=relation,
         **{part: arrays[part] for part in PARTS},
     )
 
 
-def _write(
-    folder: Path, graph: Graph, identity: SplitIdentity, undirected: bool
-) -> tuple[dict[str, ArrayEntry], structure.MutualCounts]:
+def _stored_relation(path: Path, header: _EdgeSplitHeader, graph: Graph) -> Relation:
+    """Return the edge types in ``header``; GraphError: ``graph`` has no such type."""
+    if graph.types is None and header.identity.edge_type is None and not header.reverses:
+        return Relation()
+    names = [str(edges) for edges in graph.schema.edge_types]
+    stored = [header.identity.edge_type, *header.reverses]
+    for name in stored:
+        if graph.types is None or name not in names:
+            raise GraphError(
+                f"{path / LINKS.header}: {brief(name)} is no edge type of {graph.name}"
+            )
+    edge_type, *reverses = (names.index(str(name)) for name in stored)
+    return Relation(edge_type, tuple(reverses))
+
+
+def _write(folder: Path, rule: SplitRule) -> tuple[dict[str, ArrayEntry], structure.MutualCounts]:
     """Write an edge split; return array entries and edge counts; ConfigError: a part is empty."""
+    graph, identity = rule.graph, rule.identity
     action = f"dividing the edges of {graph.name}"
     edge_bytes = 3 * graph.indices.itemsize + 4 * (graph.edge_weights is not None)
     edge_bytes += 4 * (graph.edge_rows is not None)
-    files.check_space(action, folder, disk=edge_bytes * graph.num_edges + 8 * graph.num_vertices)
+    files.check_space(action, folder, disk=edge_bytes * graph.num_edges + 8 * len(graph.indptr))
     with ExitStack() as stack:
         writers = {
             name: stack.enter_context(NpyWriter(folder / f"{name}.npy", dtype, shape))
             for name, (dtype, shape) in _dtypes(graph).items()
         }
-        counts = _fill(writers, graph, identity, undirected, action)
+        counts = write_edges(writers, rule, action)
         arrays = {name: writer.close() for name, writer in writers.items()}
     for part in PARTS:
         if not arrays[part].shape[0]:
             raise ConfigError(
                 f"task.valid_fraction={identity.valid_fraction}, task.test_fraction="
                 f"{identity.test_fraction}: expected an edge in each part, got no {part} edge of "
-                f"{graph.num_edges} edges of {graph.name}"
+                f"{counts.edges if graph.types else graph.num_edges} edges of {rule.edges}"
             )
     return arrays, counts
 
@@ -214,56 +237,12 @@ def _dtypes(graph: Graph) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
     return arrays
 
 
-def _fill(
-    writers: dict[str, NpyWriter],
-    graph: Graph,
-    identity: SplitIdentity,
-    undirected: bool,
-    action: str,
-) -> structure.MutualCounts:
-    """Write message edges to the graph's arrays, and each predicted edge once to its part's array.
-
-    ``undirected``: every edge has its reverse; ``action`` names the progress in the log.
-    """
-    indptr = np.zeros(graph.num_vertices + 1, np.int64)
-    bounds = np.cumsum([identity.test_fraction, identity.valid_fraction])
-    last, counts = structure.NO_EDGE, structure.MutualCounts()
-    for src, dst, edge_slice in structure.edge_slices(graph, action):
-        loop = src == dst
-        mutual = np.ones_like(loop) if undirected else structure.has_reverse(graph, src, dst)
-        unique = structure.is_no_copy(src, dst, last)
-        last = src[-1], dst[-1]
-        counts = counts.plus(~loop, unique, mutual)
-        paired = mutual & (not identity.directed)
-        low = np.where(paired, np.minimum(src, dst), src)
-        high = np.where(paired, np.maximum(src, dst), dst)
-        draws = ops.draw_of_pairs(low, high, seed=identity.seed)
-        part = np.searchsorted(bounds, draws, side="right")
-        sends = loop | (part == PARTS.index("train"))
-        writers["indices"].append(graph.indices[edge_slice][sends])
-        if graph.edge_weights is not None:
-            writers["edge_weights"].append(graph.edge_weights[edge_slice][sends])
-        if graph.edge_rows is not None:
-            writers[ROWS].append(graph.edge_rows[edge_slice][sends])
-        ops.count_in_degrees(dst[sends], indptr[1:])
-        # Copies are predicted once; of mutual edges of an undirected graph one direction is.
-        once = unique & (src < dst if undirected else ~loop)
-        pairs = np.stack([src, dst], axis=1)
-        turned = undirected & (np.floor(draws * _ORIENTATION) % 2 == 1)
-        pairs[turned] = pairs[turned][:, ::-1]
-        for number, name in enumerate(PARTS):
-            predicted = pairs[once & (part == number)]
-            writers[name].append(predicted.astype(graph.indices.dtype))
-    writers["indptr"].append(np.cumsum(indptr))
-    return counts
-
-
 def _check_arrays(path: Path, arrays: dict[str, Array], graph: Graph) -> None:
     """Raise GraphError unless all entries of ``arrays``, in the split ``path``, fit ``graph``."""
     indptr, indices = arrays["indptr"], arrays["indices"]
-    if len(indptr) != graph.num_vertices + 1:
+    if len(indptr) != len(graph.indptr):
         raise GraphError(
-            f"{path / 'indptr.npy'}: expected {graph.num_vertices + 1} offsets, got {len(indptr)}"
+            f"{path / 'indptr.npy'}: expected {len(graph.indptr)} offsets, got {len(indptr)}"
         )
     graph_store.check_offsets(path / "indptr.npy", indptr, len(indices))
     for name in ("indices", *PARTS):
@@ -283,3 +262,20 @@ def _check_arrays(path: Path, arrays: dict[str, Array], graph: Graph) -> None:
     if features is not None and rows is not None and len(rows) and rows.max() >= len(features):
         file = path / f"{ROWS}.npy"
         raise GraphError(f"{file}: expected rows below {len(features)}, got row {rows.max()}")
+
+
+def _check_types(
+    path: Path, arrays: dict[str, Array], schema: GraphSchema, relation: Relation
+) -> None:
+    """Raise GraphError unless the ends of predicted edges are of the types of their edge type."""
+    ends = [
+        schema.vertices(int(types[relation.edge_type]))
+        for types in (schema.sources, schema.destinations)
+    ]
+    for name in PARTS:
+        for vertices, ids in zip(ends, arrays[name].T, strict=True):
+            if ids.min() < vertices.start or ids.max() >= vertices.stop:
+                raise GraphError(
+                    f"{path / name}.npy: expected edges of type "
+                    f"{schema.edge_types[relation.edge_type]}, got other ends"
+                )

@@ -11,17 +11,20 @@ from gnnscale.core import Array, ConfigError, Int64Array, IntArray, brief
 from gnnscale.core.ranking import TOP_METRICS
 from gnnscale.core.sorted_sets import contained, distinct
 from gnnscale.data import GraphSource
-from gnnscale.data.tables.selection import find_kinds, find_vertices, is_table, open_table
+from gnnscale.data.tables.selection import find_kinds, is_table, open_table, select_vertices
 from gnnscale.data.tables.vertex_ids import read_ids
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, GraphSchema, in_degrees
 from gnnscale.nn import base as trainable
 from gnnscale.nn.link_decoder import LINK_OBJECTIVES
-from gnnscale.run.tasks.edge_split import PARTS, EdgeSplit
+from gnnscale.run.tasks.edge_split import EdgeSplit
+from gnnscale.run.tasks.split_rule import PARTS
 from gnnscale.sampling import Candidates, LinkSampling, SamplerConfig, SeedOrder
 
 _LOG = logging.getLogger(__name__)
 #: Power of in-degrees by which popular vertices are negatives, as of frequencies in word2vec.
 _POPULARITY_POWER = 0.75
+#: Largest number of edge types that an error lists.
+_MAX_LISTED = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +56,17 @@ class LinkTask:
         return replace(self, split=replace(self.split, graph=graph))
 
     def log_split(self) -> None:
-        """Warn if the graph is bipartite but all vertices are candidates, so negatives are easy."""
+        """Name edge types that are held out too; warn if negatives of a bipartite graph are easy.
+
+        They are if all vertices are candidates.
+        """
+        relation, names = self.split.relation, self.graph.schema.edge_types
+        if relation.reverses:
+            reverses = ", ".join(str(names[number]) for number in relation.reverses)
+            _LOG.info(
+                f"task.edge_type={names[relation.edge_type]}: its reverse is held out with it: "
+                f"{reverses}"
+            )
         if self.split.bipartite and self.candidates is None:
             _LOG.warning(
                 f"task=links: {self.graph.name} is bipartite, or nearly so, and negatives and "
@@ -86,8 +99,11 @@ class LinkTask:
 
     @property
     def popularity(self) -> Int64Array:
-        """In-degree of each vertex by training edges, copies included, ``[num_vertices]``."""
-        return np.diff(self.graph.indptr)
+        """In-degree of each vertex by training edges, copies included, ``[num_vertices]``.
+
+        With types, only edges of the predicted edge type count.
+        """
+        return in_degrees(self.graph, self.split.relation.edge_type)
 
     @property
     def held_out_pairs(self) -> list[IntArray]:
@@ -115,18 +131,56 @@ class LinkTask:
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
         """Return a sampler's options: edges in ``order``, negatives, ``vertices`` around both."""
+        relation = self.split.relation
+        has_reverses = self.graph.schema.joins_one_type(relation.edge_type)
         return LinkSampling(
             vertices=vertices,
             edges=self.split.train,
             num_negatives=self.num_negatives,
             candidates=self._negatives(),
-            drop_reverses=not self.split.directed,
+            drop_reverses=has_reverses and not self.split.directed,
             order=order,
+            relation=relation,
         )
 
 
+def chosen_edge_type(name: str | None, graph: Graph) -> str | None:
+    """Return the name of the edge type to predict: ``name``, or for None the only one.
+
+    None: ``graph`` has no types. ConfigError: ``name`` is no edge type of ``graph``, or is needed.
+    """
+    option = f"task.edge_type={brief(name or 'null')}"
+    if graph.types is None:
+        if name is not None:
+            raise ConfigError(
+                f"{option}: expected null for {graph.name}, whose edges have no types"
+            )
+        return None
+    edge_types = [str(edges) for edges in graph.types.edge_types]
+    chosen = edge_types[0] if name is None and len(edge_types) == 1 else name
+    if chosen not in edge_types:
+        more = ", ..." if len(edge_types) > _MAX_LISTED else ""
+        raise ConfigError(
+            f"{option}: expected the edge type of {graph.name} to predict, one of "
+            f"{', '.join(edge_types[:_MAX_LISTED])}{more}"
+        )
+    return chosen
+
+
+def typed_candidates(schema: GraphSchema, edge_type: int) -> Candidates:
+    """Return all vertices of the destination type of an edge type."""
+    kinds = np.full(schema.num_vertices, -1, np.int32)
+    kinds[schema.vertices(int(schema.destinations[edge_type]))] = 0
+    return Candidates.from_kinds(kinds)
+
+
 def read_candidates(
-    file: str | None, column: str | None, kind: str | None, graph: Graph, dataset: GraphSource
+    file: str | None,
+    column: str | None,
+    kind: str | None,
+    graph: Graph,
+    dataset: GraphSource,
+    edge_type: int = 0,
 ) -> tuple[Candidates, str]:
     """Read the vertices that may be an edge's negatives and ranking candidates.
 
@@ -135,6 +189,8 @@ def read_candidates(
             ``dataset``.
         column: column of the vertices' kinds; None: all candidates are of one kind.
         kind: the only kind that is a candidate; None: each kind is.
+        edge_type: edge type that is predicted in a graph with types; candidates, without
+            ``column``, are of its destination type.
 
     Returns:
         The candidates, and the option that names them in errors.
@@ -147,8 +203,9 @@ def read_candidates(
     if column is None:
         assert file is not None
         kinds = np.full(graph.num_vertices, -1, np.int32)
-        vertices = find_vertices(file, graph, ids, option="task.candidates")
-        kinds[slice(None) if vertices is None else vertices] = 0
+        target = graph.schema.edge_types[edge_type].destination
+        selected = select_vertices(file, graph, ids, target, option="task.candidates")
+        kinds[selected.vertices] = 0
         return Candidates.from_kinds(kinds), f"task.candidates={brief(file)}"
     option = f"task.candidate_column={brief(column)}"
     if file is None:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from gnnscale.core import MAX_SEED, ConfigError, brief, check_choice, check_range
 from gnnscale.core.config.untrusted import names
@@ -15,7 +15,7 @@ from gnnscale.graph import Graph, InputTypes, SplitLabels
 if TYPE_CHECKING:
     from gnnscale.data import GraphSource
     from gnnscale.features import FeatureStoreConfig
-    from gnnscale.nn import GNN, ModelConfig, TrainableModel
+    from gnnscale.nn import ModelConfig, TrainableModel
     from gnnscale.nn.losses import LossConfig
     from gnnscale.planner import DevicePlanConfig
     from gnnscale.run.tasks.base import Task
@@ -93,6 +93,13 @@ class TaskConfig(ABC):
         """Return ``graph``, which has the vertex labels; a task on edge labels returns those."""
         return graph
 
+    def edge_type_in(self, graph: Graph) -> int:
+        """Return the position in the schema of ``graph`` of the edge type that is predicted.
+
+        Here 0, for tasks that predict no edges.
+        """
+        return 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskInputs:
@@ -108,13 +115,18 @@ class TaskInputs:
     num_threads: int  #: threads that compute structural features
 
 
-def _build_rows(model: ModelConfig, num_features: int, num_edge_features: int) -> GNN:
+def _build_rows(
+    model: ModelConfig, num_features: int, num_edge_features: int, types: InputTypes | None
+) -> TrainableModel:
     """Build a GNN with output rows of ``model.hidden`` features."""
-    assert model.row_width is not None  # other models are refused before
-    gnn: Any = model.build(
-        num_features=num_features, num_classes=model.row_width, num_edge_features=num_edge_features
+    width = model.row_width
+    assert width is not None  # other models are refused before
+    if types is not None:
+        widths = tuple(types.widths.values())
+        return model.build_typed(schema=types.schema, widths=widths, num_classes=width)
+    return model.build(
+        num_features=num_features, num_classes=width, num_edge_features=num_edge_features
     )
-    return cast("GNN", gnn)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +162,15 @@ class EdgePrediction(TaskConfig):
             )
         return graph.edge_labels
 
+    def edge_type_in(self, graph: Graph) -> int:
+        """Return the first edge type between the vertex types that labeled edges join.
+
+        ConfigError: ``graph`` has several edge types, and no list of labeled edges.
+        """
+        from gnnscale.run.tasks.base import edge_type_of_labels
+
+        return edge_type_of_labels(graph)
+
     def open(self, graph: Graph, split_path: Path | None, inputs: TaskInputs) -> Task:
         """Return the task by the graph's own split.
 
@@ -172,10 +193,10 @@ class EdgePrediction(TaskConfig):
         types: InputTypes | None = None,
     ) -> TrainableModel:
         """Build a model with an MLP over the output rows of both ends, and the edge's features."""
-        from gnnscale.nn.link_decoder import EdgeGNN, EdgeNetwork
+        from gnnscale.nn.link_decoder import EdgeNetwork, with_network
 
-        gnn = _build_rows(model, num_features, num_edge_features)
-        return EdgeGNN(gnn, EdgeNetwork(gnn.widths[-1], num_edge_features, num_classes))
+        gnn = _build_rows(model, num_features, num_edge_features, types)
+        return with_network(gnn, EdgeNetwork(gnn.widths[-1], num_edge_features, num_classes))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +207,13 @@ class LinkPrediction(TaskConfig):
     copies. A mini-batch has ``batch_size`` edges. A vertex's output row has ``model.hidden``
     features.
 
+    In a graph with types, edges of one edge type are predicted; its reverse, an edge type that has
+    exactly its edges the other way, is split with it. Edges of all other types send messages.
+    Negatives and candidates are of the destination type.
+
     Attributes:
+        edge_type: edge type to predict, such as ``user-buys-item``, in a graph with types. None:
+            the only edge type of the graph.
         num_negatives: negative destinations per training edge, sampled in each step.
         negatives: distribution of the negatives, one of ``NEGATIVES``: uniform, or in proportion to
             (1 + training in-degree) ** 0.75.
@@ -219,6 +246,7 @@ class LinkPrediction(TaskConfig):
     divides_edges: ClassVar[bool] = True
     compares_rows: ClassVar[bool] = True
 
+    edge_type: str | None = field(default=None, metadata=names("text"))
     num_negatives: int = 1
     negatives: str = "uniform"
     decoder: str = "dot"
@@ -281,6 +309,7 @@ class LinkPrediction(TaskConfig):
     def make(self, graph: Graph) -> Path | None:
         """Write the edge split unless it exists; return its directory."""
         from gnnscale.run.tasks.edge_split import identify_split, make_split
+        from gnnscale.run.tasks.links import chosen_edge_type
 
         identity = identify_split(
             graph,
@@ -288,8 +317,14 @@ class LinkPrediction(TaskConfig):
             test_fraction=self.test_fraction,
             seed=self.split_seed,
             directed=self.directed,
+            edge_type=chosen_edge_type(self.edge_type, graph),
         )
         return make_split(graph, identity)
+
+    def edge_type_in(self, graph: Graph) -> int:
+        """Return the position of the edge type to predict in the schema of ``graph``."""
+        names = [str(edges) for edges in graph.schema.edge_types]
+        return names.index(self.edge_type) if self.edge_type in names else 0
 
     def open(self, graph: Graph, split_path: Path | None, inputs: TaskInputs) -> Task:
         """Return the task over the edge split in ``split_path``, with candidates from their file.
@@ -297,17 +332,25 @@ class LinkPrediction(TaskConfig):
         ConfigError: candidates do not fit the graph, or not all destinations are candidates.
         GraphError: the file of candidates is damaged.
         """
+        from gnnscale.run.tasks import links
         from gnnscale.run.tasks.edge_split import open_split
-        from gnnscale.run.tasks.links import LinkTask, read_candidates, with_candidate_destinations
 
         assert split_path is not None
         split, candidates = open_split(split_path, graph), None
-        if self.candidates is not None or self.candidate_column is not None:
-            candidates, option = read_candidates(
-                self.candidates, self.candidate_column, self.candidate_kind, graph, inputs.dataset
+        if graph.types is not None and self.candidate_column is not None:
+            raise ConfigError(
+                f"task.candidate_column={brief(self.candidate_column)}: expected null for "
+                f"{graph.name}, whose vertices have types; candidates are of the destination type"
             )
-            split = with_candidate_destinations(split, candidates, option)
-        return LinkTask(
+        if self.candidates is not None or self.candidate_column is not None:
+            selection = self.candidates, self.candidate_column, self.candidate_kind
+            candidates, option = links.read_candidates(
+                *selection, graph, inputs.dataset, split.relation.edge_type
+            )
+            split = links.with_candidate_destinations(split, candidates, option)
+        elif graph.types is not None:
+            candidates = links.typed_candidates(graph.types, split.relation.edge_type)
+        return links.LinkTask(
             split=split,
             candidates=candidates,
             num_negatives=self.num_negatives,
@@ -330,8 +373,8 @@ class LinkPrediction(TaskConfig):
         types: InputTypes | None = None,
     ) -> TrainableModel:
         """Build a GNN with output rows of ``model.hidden`` features, and a decoder of row pairs."""
-        from gnnscale.nn.link_decoder import LinkGNN, initialize_rows, make_decoder
+        from gnnscale.nn.link_decoder import initialize_rows, make_decoder, with_decoder
 
-        gnn = _build_rows(model, num_features, num_edge_features)
+        gnn = _build_rows(model, num_features, num_edge_features, types)
         initialize_rows(gnn)
-        return LinkGNN(gnn, make_decoder(self.decoder, gnn.widths[-1]))
+        return with_decoder(gnn, make_decoder(self.decoder, gnn.widths[-1]))

@@ -24,7 +24,7 @@ from gnnscale.cache.plan import CliqueCache
 from gnnscale.graph import EdgeData
 from gnnscale.nn import GAT, GCN, GIN, GraphSAGE, Inputs
 from gnnscale.sampling import LayerSampling, NeighborSampling, WeightedSampling
-from gnnscale.sampling.edge_batches import without_edges
+from gnnscale.sampling.edge_removal import without_edges
 
 ROOT = Path(__file__).parents[3]
 SAMPLINGS: tuple[Any, ...] = (

@@ -23,8 +23,9 @@ from gnnscale.partition import Hash, PaGraph, write_part
 from gnnscale.partition.shard_store import write_row_stores
 from gnnscale.run.checkpoint.input_schema import InputSchema
 from gnnscale.run.tasks import LinkPrediction
-from gnnscale.run.tasks.edge_split import PARTS, identify_split, make_split, open_split
+from gnnscale.run.tasks.edge_split import identify_split, make_split, open_split
 from gnnscale.run.tasks.links import LinkTask
+from gnnscale.run.tasks.split_rule import PARTS
 from gnnscale.sampling import NeighborSampling, Shuffled
 from gnnscale.training.preaggregation import open_rows, preaggregate
 

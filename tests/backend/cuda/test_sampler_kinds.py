@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gnnscale import ConfigError
 from gnnscale.sampling import LayerSampling, NeighborSampling, WeightedSampling
-from gnnscale.sampling.edge_batches import without_edges
+from gnnscale.sampling.edge_removal import without_edges
 
 
 @pytest.mark.long

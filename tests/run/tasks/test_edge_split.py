@@ -15,8 +15,9 @@ from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data import PlantedPartition
 from gnnscale.graph import EdgeData, Graph, Origin, Split
 from gnnscale.run.tasks import edge_structure
-from gnnscale.run.tasks.edge_split import PARTS, EdgeSplit, identify_split, make_split, open_split
+from gnnscale.run.tasks.edge_split import EdgeSplit, identify_split, make_split, open_split
 from gnnscale.run.tasks.edge_structure import has_reverse, is_bipartite, is_undirected
+from gnnscale.run.tasks.split_rule import PARTS
 
 SHARES = {"valid_fraction": 0.2, "test_fraction": 0.3, "seed": 4}
 

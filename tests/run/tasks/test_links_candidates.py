@@ -4,13 +4,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typed_graphs import typed_graph
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.data.base import ExistingStore
 from gnnscale.data.readers.tables import Tables
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, GraphSchema, Relation
 from gnnscale.run.tasks.edge_split import EdgeSplit
-from gnnscale.run.tasks.links import LinkTask, read_candidates, with_candidate_destinations
+from gnnscale.run.tasks.links import (
+    LinkTask,
+    read_candidates,
+    typed_candidates,
+    with_candidate_destinations,
+)
 from gnnscale.sampling import NeighborSampling, ShuffledOrder
 from gnnscale.sampling.edge_batches import Candidates
 
@@ -116,3 +122,30 @@ def test_mutual_edges_are_predicted_to_candidates(split: EdgeSplit) -> None:
         "task.candidates=users.npy: expected all destinations of predicted edges, 1 of 1 test "
         "edges lead to another vertex, such as number 2"
     )
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_the_sampler_of_an_edge_type(directed: bool) -> None:
+    types = [("user", "buys", "item"), ("item", "by", "user"), ("item", "like", "item")]
+    schema = GraphSchema.of({"user": 2, "item": 3}, types)
+    lists = {(0, 2): [0, 1, 1], (0, 4): [0], (1, 0): [2], (2, 4): [2, 3]}
+    edges = np.array([[0, 2], [1, 2]], np.int32)
+    parts = dict.fromkeys(("train", "valid", "test"), edges)
+    flags = {"undirected": False, "directed": directed, "bipartite": False}
+    for relation, popularity, drops in (
+        (Relation(0, (1,)), [0, 0, 3, 0, 1], False),
+        (Relation(2), [0, 0, 0, 0, 2], not directed),
+    ):
+        split = EdgeSplit(graph=typed_graph(schema, lists), relation=relation, **flags, **parts)
+        task = LinkTask(
+            **{"split": split, "num_candidates": 5, "negatives": "popular", "seed": 0},
+            **{"num_negatives": 1, "hits": (10,)},
+            candidates=typed_candidates(schema, relation.edge_type),
+        )
+        assert task.popularity.tolist() == popularity
+        order = ShuffledOrder(task.seeds, batch_size=2, seed=0)
+        sampling: Any = task.sampling(NeighborSampling(fanouts=[1]), order)
+        assert (sampling.relation, sampling.drop_reverses) == (relation, drops)
+        assert sampling.candidates.vertices.tolist() == [2, 3, 4]
+        drawn = sampling.candidates.draw(np.arange(2), edges[:, 1], 50, seed=0, step=0)
+        assert set(drawn.reshape(-1).tolist()) == {2, 3, 4}
