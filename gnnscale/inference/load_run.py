@@ -38,7 +38,6 @@ from gnnscale.run.tasks.links import read_candidates
 from gnnscale.run.tasks.options import LinkPrediction
 from gnnscale.run.typed_inputs import (
     learned_rows,
-    learns_types,
     read_by_type,
     row_options,
 )
@@ -346,8 +345,10 @@ def load_trained(directory: Path, run: RunConfig, graph: Graph | None = None) ->
     if not os.path.lexists(file):
         raise ConfigError(f"{file}: no such checkpoint")
     # The graph determines the number of learned rows.
-    needed = graph is not None or run.features.learns or learns_types(run.model)
+    needed = graph is not None or run.features.learns
     signature = None if needed else read_input_schema(directory)
+    if signature is not None and signature.types is not None and signature.types.learned:
+        signature = None
     if signature is None:
         graph = open_run_task(run, directory).graph if graph is None else graph
         stored = read_input_schema(directory)

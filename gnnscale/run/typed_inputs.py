@@ -58,11 +58,6 @@ def row_options(features: FeatureStoreConfig) -> LearnedFeaturesConfig:
     return features if isinstance(features, LearnedFeaturesConfig) else ROWS_OF_TYPES
 
 
-def learns_types(model: ModelConfig) -> bool:
-    """Whether ``model`` learns rows of vertex types without features, if a graph has such."""
-    return isinstance(model, TypedModel) and model.without_features == "learned"
-
-
 def learned_rows(features: FeatureStoreConfig, graph: Graph) -> Float32Array | None:
     """Return the table ``[n, dim]`` of rows that a run learns, of all vertices or of some types.
 
