@@ -170,7 +170,9 @@ def open_other(
     if trained.model.uses_edge_weights:
         trained.signature.check_weights(graph)
     graph = with_features(run.features, graph, num_threads=run.num_threads)
-    graph = read_by_type(run.model, graph, seed=None)
+    types = trained.signature.types
+    if graph.types is not None or (types is not None and types.schema.is_homogeneous):
+        graph = read_by_type(run.model, graph, seed=None)
     if learned_rows(run.features, graph) is not None:
         raise _learns_rows(trained.signature)
     return graph_read(run.task_inputs, trained.signature.fitted(graph, unseen=unseen))

@@ -143,5 +143,5 @@ def check_reads_types(model: ModelConfig, name: str, types: Sequence[str]) -> No
         listed = ", ".join(types[:_MAX_LISTED]) + (", ..." if len(types) > _MAX_LISTED else "")
         raise ConfigError(
             f"model: expected rgcn, rsage, rgat or hgt, as vertices of {name} have types "
-            f"({listed}), got {model.name}"
+            f"({listed}), got {model.name}; add model=rsage"
         )

@@ -135,9 +135,10 @@ class TypedTables(TypedDataset):
             for key, name in files.items():
                 if name is not None:
                     check_file_name(f"{option}.{key}", name)
-        self._check_target()
-        self._check_keys()
-        self._check_edge_types()
+        if self.vertices is not None:  # in predictions, a run's tables supply types that are unset
+            self._check_target()
+            self._check_keys()
+            self._check_edge_types()
 
     @property
     def _vertex_files(self) -> dict[str, str | None]:
