@@ -113,6 +113,13 @@ def test_commands_on_a_run(shop: Path, run: Run, trained: Path) -> None:
     assert "rgat" in run("train", *OF_SHOP, *SMALL, *swept).succeeded().stdout
     exported = run("export", "run=run").succeeded()
     assert exported.stdout.splitlines()[-1] == "run/model.safetensors"
+    exported = run("export", "run=run", "format=pyg").succeeded()
+    assert "HeteroConv({edge: SAGEConv((16, 16), 3) for edge in edge_types}" in exported.stdout
+    assert "format=pyg and format=safetensors" in run("export", "run=run", "format=dgl").last_line
+    left_out = ("sampler.edge_fanouts={item-rev_buys-user:[0,5]}", "epochs=1", "output=left_out")
+    run("train", "config=run", *left_out).succeeded()
+    refused = run("export", "run=left_out", "format=pyg").last_line
+    assert "sampler.edge_fanouts leaves out item-rev_buys-user" in refused
 
 
 @pytest.mark.integration
