@@ -108,7 +108,7 @@ class TypedProgram:
     def _schema(self) -> GraphSchema:
         return self.types.schema
 
-    def own(self) -> tuple[dict[str, Tensor], str, str]:
+    def gnnscale_weights(self) -> tuple[dict[str, Tensor], str, str]:
         """Return the weights by gnnscale's names, the program that loads them, and no note."""
         text = _OWN.format(
             name=self.config.name,
@@ -121,7 +121,7 @@ class TypedProgram:
         )
         return self.model.state_dict(), text, ""
 
-    def pyg(self, *, weighted: bool) -> tuple[dict[str, Tensor], str, str]:
+    def pyg_weights(self, *, weighted: bool) -> tuple[dict[str, Tensor], str, str]:
         """Return the weights by the names of PyG's modules, a program that loads them, and a note.
 
         ``weighted`` says whether edges of the graph have weights. ConfigError: the model reads

@@ -229,7 +229,11 @@ def _convert_typed(
             f"format=dgl: layers of {options.name} have no counterpart there; format=pyg and "
             "format=safetensors write them"
         )
-    return program.pyg(weighted=weighted) if config.format == "pyg" else program.own()
+    return (
+        program.pyg_weights(weighted=weighted)
+        if config.format == "pyg"
+        else program.gnnscale_weights()
+    )
 
 
 def _edge_width(model: TrainableModel) -> int:
