@@ -40,7 +40,7 @@ def run_example(monkeypatch, tmp_path, tmp_path_factory, capsys, write_figures):
     "name",
     [
         *("own_graph", "max_pooling", "hitgnn_listing1", "train_arrays"),
-        *("dgl_module", "pyg_module", "pyg_loop"),
+        *("dgl_module", "pyg_module", "pyg_loop", "movie_ratings"),
         *(
             pytest.param(each, marks=pytest.mark.long)
             for each in ("hitgnn_listing2", "train_dgl", "train_pyg", "lightning_pyg")

@@ -15,6 +15,7 @@ WHOLE = {
     "cli/test_outputs.py": "what commands replace, and links that they meet",
     "cli/test_own_parts_swept.py": "parts of the user's in sweeps, and after a run",
     "cli/test_start.py": "what a command imports and starts",
+    "cli/test_typed_walk.py": "all commands on a graph with types",
     "cli/test_two_writers.py": "two commands that write one directory",
     "cli/test_training_page.py": "docs/training.md",
     "data/test_entrances.py": "one rule for data in memory, arrays, tables, and other libraries",

@@ -48,6 +48,11 @@ def run_command(request, tmp_path) -> Callable[[list[str]], str]:
     [
         ("from-python.md", ()),
         pytest.param("featureless-graphs.md", ("pyarrow",), marks=pytest.mark.integration),
+        pytest.param(
+            "typed-graphs.md",
+            ("pyarrow", "pandas", "torch_geometric"),
+            marks=pytest.mark.integration,
+        ),
         pytest.param("edge-files.md", ("pyarrow", "networkx"), marks=pytest.mark.integration),
         pytest.param(
             "export-and-predict.md", ("pyarrow", "torch_geometric"), marks=pytest.mark.long

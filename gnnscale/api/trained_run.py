@@ -290,9 +290,9 @@ class TrainedRun:
         config = weights.ExportConfig(
             run=self.directory, format=format, out=Path(file), force=force
         )
-        trained = self._loaded.trained
-        weighted = trained.is_weighted(self.config, self.directory)
-        return weights.export_model(config, self.config.model, trained.model, weighted=weighted)
+        trained, run = self._loaded.trained, self.config
+        weighted = trained.is_weighted(run, self.directory)
+        return weights.export_trained(config, trained, run.model, run.sampler, weighted=weighted)
 
     @cached_property
     def _loaded(self) -> "_LoadedRun":

@@ -18,7 +18,7 @@ from gnnscale.data.splits import RandomSplit, warn_of_small_classes
 from gnnscale.data.storage import remote, store_check
 from gnnscale.data.storage.options import StoreOptions
 from gnnscale.data.storage.writer import StoreWriter
-from gnnscale.data.tables.categories import Column
+from gnnscale.data.tables.categories import TrainedColumns
 from gnnscale.graph import GRAPH_STORE, read_meta
 
 _LOG = logging.getLogger(__name__)
@@ -139,13 +139,7 @@ class StoredDataset(GraphSource):
             store_check.warn_of_earlier_split(path, self._identity())
         return path
 
-    def to_predict(
-        self,
-        columns: Sequence[Column] | None,
-        edge_columns: Sequence[Column] | None,
-        *,
-        splits: bool,
-    ) -> "StoredDataset":
+    def to_predict(self, trained: TrainedColumns, *, splits: bool) -> "StoredDataset":
         """Return a copy that does not warn about features when it writes a store.
 
         If the graph is a user's, the copy reads no labels either, unless ``splits``, or ``store``

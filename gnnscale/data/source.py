@@ -1,12 +1,12 @@
 """Base class of the sources of a run's graph."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gnnscale.core.config.untrusted import names
-from gnnscale.data.tables.categories import Column
+from gnnscale.data.tables.categories import TrainedColumns
 from gnnscale.data.tables.table import Table
 from gnnscale.graph import Graph
 
@@ -44,17 +44,11 @@ class GraphSource(ABC):
         """Return the raw table of the vertices, and its column of ids; here None: no such table."""
         return None
 
-    def to_predict(
-        self,
-        columns: Sequence[Column] | None,
-        edge_columns: Sequence[Column] | None,
-        *,
-        splits: bool,
-    ) -> "GraphSource":
+    def to_predict(self, trained: TrainedColumns, *, splits: bool) -> "GraphSource":
         """Return the source to open for predictions by a trained run: this object.
 
-        A subclass may return one that reads no labels, or takes its feature columns from the run.
-        ``columns`` and ``edge_columns`` are those of the run's features (None: they have no names).
-        ``splits`` says whether a part of the split is predicted, so that the split is read.
+        A subclass may return one that reads no labels, or takes its feature columns from
+        ``trained``, those of the run. ``splits`` says whether a part of the split is predicted, so
+        that the split is read.
         """
         return self

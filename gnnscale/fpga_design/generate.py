@@ -233,6 +233,8 @@ def generate(config: GenerateConfig) -> DesignPackage:
     usable.
     """
     graph = None if config.dataset is None else config.dataset.open()
+    if graph is not None:
+        graph.refuse_types("an FPGA design")
     header = _check_model(config, graph)
     task = _task(config)
     assert isinstance(config.sampler, NeighborSampling)
@@ -261,7 +263,7 @@ def _check_model(config: GenerateConfig, graph: Graph | None) -> Path | None:
     if not isinstance(built, GNN):
         raise ConfigError(
             f"model={config.model.name}: expected gcn, sage, gin or layers with a kernel_header, "
-            "got a torch module"
+            f"got {config.model.name}"
         )
     ChipLimits(n=1).check(lowering.lower(built, aggregated=False))
     return lowering.kernel_header(built)

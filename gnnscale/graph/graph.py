@@ -170,6 +170,7 @@ class Graph(Topology):
             widths=dict(zip(self.vertex_types, features.widths, strict=True)),
             edges=[(edges.source, edges.relation, edges.destination) for edges in edge_types],
             target=self._target,
+            learned=tuple(self.vertex_types[number] for number in features.learned),
         )
 
     @property

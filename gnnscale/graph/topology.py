@@ -7,11 +7,22 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from gnnscale.core import Array, Float32Array, GraphError, Int64Array, IntArray, UInt32Array
+from gnnscale.core import (
+    Array,
+    ConfigError,
+    Float32Array,
+    GraphError,
+    Int64Array,
+    IntArray,
+    UInt32Array,
+    brief,
+)
 from gnnscale.graph import store_format
 from gnnscale.graph.schema import GraphSchema
 from gnnscale.graph.split import Split, SplitSource
 
+#: Number of types that an error lists, at most.
+_MAX_LISTED = 8
 #: Names of the split of edges in ``from_arrays``, which takes it as one argument.
 _EDGE_SPLIT = SplitSource(
     names=("edge_split[0]", "edge_split[1]", "edge_split[2]"),
@@ -213,6 +224,16 @@ class Topology:
     def vertex_types(self) -> list[str]:
         """Names of the vertex types; empty: vertices have no types."""
         return [] if self.types is None else [entry.name for entry in self.types.vertex_types]
+
+    def refuse_types(self, purpose: str) -> None:
+        """Raise ConfigError if vertices have types, which ``purpose`` does not support."""
+        if self.types is not None:
+            names = self.vertex_types
+            listed = ", ".join(names[:_MAX_LISTED]) + (", ..." if len(names) > _MAX_LISTED else "")
+            raise ConfigError(
+                f"dataset: expected a graph without types for {purpose}, got {self.name} with "
+                f"vertices of {brief(listed)}; gnnscale train model=rsage trains on it"
+            )
 
     @property
     def edge_weights(self) -> Float32Array | None:

@@ -33,6 +33,7 @@ class InputTypes:
     widths: dict[str, Annotated[int, Meta(ge=0, le=1 << 16)]]  #: features of each vertex type
     edges: list[tuple[str, str, str]]  #: source type, relation and destination type
     target: str | None = None  #: vertex type of the training vertices; None: there are none
+    learned: tuple[str, ...] = ()  #: vertex types whose features are rows that a run learns
 
     def __post_init__(self) -> None:
         _ = self.schema  # checks the names

@@ -38,7 +38,6 @@ from gnnscale.run.tasks.links import read_candidates
 from gnnscale.run.tasks.options import LinkPrediction
 from gnnscale.run.typed_inputs import (
     learned_rows,
-    learns_types,
     read_by_type,
     row_options,
 )
@@ -171,7 +170,9 @@ def open_other(
     if trained.model.uses_edge_weights:
         trained.signature.check_weights(graph)
     graph = with_features(run.features, graph, num_threads=run.num_threads)
-    graph = read_by_type(run.model, graph, seed=None)
+    types = trained.signature.types
+    if graph.types is not None or (types is not None and types.schema.is_homogeneous):
+        graph = read_by_type(run.model, graph, seed=None)
     if learned_rows(run.features, graph) is not None:
         raise _learns_rows(trained.signature)
     return graph_read(run.task_inputs, trained.signature.fitted(graph, unseen=unseen))
@@ -347,8 +348,10 @@ def load_trained(directory: Path, run: RunConfig, graph: Graph | None = None) ->
     if not os.path.lexists(file):
         raise ConfigError(f"{file}: no such checkpoint")
     # The graph determines the number of learned rows.
-    needed = graph is not None or run.features.learns or learns_types(run.model)
+    needed = graph is not None or run.features.learns
     signature = None if needed else read_input_schema(directory)
+    if signature is not None and signature.types is not None and signature.types.learned:
+        signature = None
     if signature is None:
         graph = open_run_task(run, directory).graph if graph is None else graph
         stored = read_input_schema(directory)

@@ -43,6 +43,7 @@ def make_partition(
         num_hops: L, the layers of the model.
     """
     check_range("partitioner.num_parts", num_parts, 1, MAX_PARTS)
+    graph.refuse_types("a partition")
     identity = identify(config, graph, num_parts=num_parts, num_hops=num_hops)
     path = partition_place(config, identity)
 

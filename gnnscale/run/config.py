@@ -283,7 +283,9 @@ def _check_types(config: RunConfig, model: TypedModel) -> None:
             "model.without_features says what vertex types without features get"
         )
     if isinstance(config.sampler, LayerSampling):
-        raise ConfigError(f"{option}: expected sampler=neighbor, labor, weighted or full")
+        raise ConfigError(
+            f"{option}: expected sampler=neighbor, labor, weighted or full, got sampler=layerwise"
+        )
     if getattr(config.sampler, "memory_bytes", None) is not None:
         raise ConfigError(f"{option}: expected sampler.memory_bytes=null, got a number")
     for device in config.device_plan.parsed():

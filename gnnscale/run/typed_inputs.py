@@ -58,11 +58,6 @@ def row_options(features: FeatureStoreConfig) -> LearnedFeaturesConfig:
     return features if isinstance(features, LearnedFeaturesConfig) else ROWS_OF_TYPES
 
 
-def learns_types(model: ModelConfig) -> bool:
-    """Whether ``model`` learns rows of vertex types without features, if a graph has such."""
-    return isinstance(model, TypedModel) and model.without_features == "learned"
-
-
 def learned_rows(features: FeatureStoreConfig, graph: Graph) -> Float32Array | None:
     """Return the table ``[n, dim]`` of rows that a run learns, of all vertices or of some types.
 
@@ -150,5 +145,5 @@ def check_reads_types(model: ModelConfig, name: str, types: Sequence[str]) -> No
         listed = ", ".join(types[:_MAX_LISTED]) + (", ..." if len(types) > _MAX_LISTED else "")
         raise ConfigError(
             f"model: expected rgcn, rsage, rgat or hgt, as vertices of {name} have types "
-            f"({listed}), got {model.name}"
+            f"({listed}), got {model.name}; add model=rsage"
         )

@@ -261,7 +261,10 @@ def test_a_mistake_is_one_line(planted: Graph, tmp_path: Path) -> None:
     for given, message in (
         ({"model": model, "hidden": 16}, r"options: model\.hidden: expected in gnn_model"),
         ({"lr": -1.0}, "optimizer.lr=-1.0: expected"),
-        ({"model": "gan"}, "model=gan: allowed are appnp, custom, gat, gatv2, gcn, gin, sage, sgc"),
+        (
+            {"model": "gan"},
+            "model=gan: allowed are appnp, custom, gat, gatv2, gcn, gin, hgt, rgat, rgcn",
+        ),
         ({"epochs": 2, "options": {"epochs": 3}}, "options: epochs: expected once"),
         ({"fanouts": [5]}, "model.num_layers=2: the sampler has 1 hop,"),
         ({"options": {"runtime.checkpoint": False}}, "runtime.checkpoint=false: expected true"),
@@ -344,7 +347,10 @@ def test_functions_are_metrics_and_losses(planted: Graph) -> None:
         ({"weight_dacay": 1}, "weight_dacay: unknown option, did you mean 'weight_decay'"),
         ({"learning_rate": 1}, "learning_rate: unknown option, did you mean 'lr'"),
         ({"alpha": 1}, r"options=\{'model.alpha': ...\} or options=\{'cache_planner.alpha'"),
-        ({"num_heads": 2}, "model.num_heads: unknown option, it belongs to model=gat or gatv2"),
+        (
+            {"num_heads": 2},
+            "model.num_heads: unknown option, it belongs to model=gat, gatv2, hgt or",
+        ),
         ({"label": "y"}, "options: dataset.label: expected in load_input_graph"),
         ({"lr": 1, "optimizer": {"lr": 2}}, "options: optimizer.lr: expected once"),
         ({"options": {"model": "gat"}}, "options: model=gat: expected as argument model"),

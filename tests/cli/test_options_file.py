@@ -57,7 +57,9 @@ def test_what_is_written_in_another_way_is_shown(text: str, tmp_path: Path) -> N
 def test_an_option_of_another_choice(tmp_path: Path) -> None:
     file = tmp_path / "my.yaml"
     file.write_text("model: {num_heads: 2}")
-    with one_line("it belongs to model=gat or gatv2; a file chooses one by defaults: [override /"):
+    with one_line(
+        "it belongs to model=gat, gatv2, hgt or rgat; a file chooses one by defaults: [override /"
+    ):
         options(f"config={file}")
     for entry in ("override /model: gat", "model: gat", "/model: gat", "override model: gat"):
         file.write_text(f"defaults: [{{{entry}}}]\nmodel: {{num_heads: 2}}")

@@ -102,9 +102,10 @@ def unknown_option(name: str, options: Iterable[str]) -> str:
     """
     group, choices = name.partition(".")[0], packaged_options().get(name, ())
     if choices:
-        further = f" or {', '.join(choices[1:])}" if choices[1:] else ""
+        *first, last = choices
+        listed = f"{', '.join(first)} or {last}" if first else last
         return (
-            f"{name}: unknown option, it belongs to {group}={choices[0]}{further}; a file chooses "
+            f"{name}: unknown option, it belongs to {group}={listed}; a file chooses "
             f"one by defaults: [override /{group}: {choices[0]}]"
         )
     options = list(options)

@@ -18,9 +18,12 @@ _MAX_DEPTH = 24
 _MAX_VALUES = 100_000
 _KEY = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 #: Options with keys of the user's own: names of types, which are any texts.
-TYPE_MAPPINGS = tuple(
-    f"dataset.{name}"
-    for name in ("vertices", "edges", "foreign_keys", "id", "ends", "features", "categories")
+TYPE_MAPPINGS = (
+    "sampler.edge_fanouts",
+    *(
+        f"dataset.{name}"
+        for name in ("vertices", "edges", "foreign_keys", "id", "ends", "features", "categories")
+    ),
 )
 #: Allowed references: another option, or ``${usable_cores:}``.
 _REFERENCE = re.compile(r"\$\{\s*(?:\.*[A-Za-z_][\w.]*|usable_cores:)\s*\}", re.ASCII)

@@ -1,20 +1,21 @@
 """Options of tables of vertices and edges."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from gnnscale.core import ConfigError, brief, check_choice
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import base
 from gnnscale.data.source import GraphSource
-from gnnscale.data.tables.categories import Column
+from gnnscale.data.tables.categories import TrainedColumns
 from gnnscale.data.tables.feature_columns import log_columns
 from gnnscale.data.tables.label_columns import LABEL_KINDS, UNLABELED_POLICIES
 
 _LOG = logging.getLogger(__name__)
+StoredSource = TypeVar("StoredSource", bound=base.StoredDataset)
 #: Default name of the column of weights, which may be missing.
 WEIGHT = "weight"
 #: Default name of the column of the split, which masks may replace.
@@ -190,38 +191,20 @@ class TableOptions(base.Dataset):
 
         Options that the user has ``named``, or that differ from their defaults, stay.
         """
-        if type(trained) is not type(self) or self._is_prepared():
-            return self
-        changes = {
-            option.name: getattr(trained, option.name)
-            for option in fields(self)
-            if option.name not in {*_OF_GRAPH, *named}
-            and getattr(self, option.name) == option.default != getattr(trained, option.name)
-        }
-        if changes:
-            texts = {name: "null" if value is None else value for name, value in changes.items()}
-            listed = ", ".join(f"{name}={brief(value)}" for name, value in texts.items())
-            _LOG.info("dataset: %s, as the run has it", listed)
-        return replace(self, **changes)
+        return self if self._is_prepared() else with_options_of(self, trained, named)
 
-    def to_predict(
-        self,
-        columns: Sequence[Column] | None,
-        edge_columns: Sequence[Column] | None,
-        *,
-        splits: bool,
-    ) -> base.StoredDataset:
-        """Return these options for predictions by a run trained on the given columns.
+    def to_predict(self, trained: TrainedColumns, *, splits: bool) -> base.StoredDataset:
+        """Return these options for predictions by a run trained on the columns ``trained``.
 
         Unset ``features`` and ``edge_features`` become the run's columns, unless ``store`` is
         prepared; such a column is then no label (unless ``splits``) and no weight.
         """
         changes: dict[str, Any] = {}
         if not self._is_prepared():
-            for prefix, trained in (("", columns), ("edge_", edge_columns)):
-                if trained and getattr(self, f"{prefix}features") is None:
-                    changes[f"{prefix}features"] = [column.name for column in trained]
-                    chosen = [column.name for column in trained if column.categories is not None]
+            for prefix, columns in (("", trained.vertices), ("edge_", trained.edges)):
+                if columns and getattr(self, f"{prefix}features") is None:
+                    changes[f"{prefix}features"] = [column.name for column in columns]
+                    chosen = [column.name for column in columns if column.categories is not None]
                     key = f"{prefix}categories"
                     changes[key] = getattr(self, key) or chosen or None
             if self.label in changes.get("features", ()) and not splits:
@@ -229,7 +212,7 @@ class TableOptions(base.Dataset):
             if self.weight == WEIGHT and WEIGHT in changes.get("edge_features", ()):
                 changes["weight"] = None
         tables = replace(self, **changes) if changes else self
-        return super(TableOptions, tables).to_predict(columns, edge_columns, splits=splits)
+        return super(TableOptions, tables).to_predict(trained, splits=splits)
 
     def prepare(self, force: bool = False) -> Path:
         """Convert the tables to a graph store, unless it is up to date, and return its directory.
@@ -240,6 +223,35 @@ class TableOptions(base.Dataset):
         path = super().prepare(force)
         log_columns(path)
         return path
+
+
+def with_options_of(
+    source: StoredSource, trained: GraphSource, named: Collection[str]
+) -> StoredSource:
+    """Return ``source`` with options of ``trained``, a run's tables, on how to read tables.
+
+    Options that the user has ``named``, or that differ from their defaults, stay. Tables of another
+    class have no such options.
+    """
+    if type(trained) is not type(source):
+        return source
+    changes = {
+        option.name: getattr(trained, option.name)
+        for option in fields(source)
+        if option.name not in {*_OF_GRAPH, *named}
+        and getattr(source, option.name) == option.default != getattr(trained, option.name)
+    }
+    if changes:
+        listed = ", ".join(f"{name}={brief(_as_option(value))}" for name, value in changes.items())
+        _LOG.info("dataset: %s, as the run has it", listed)
+    return replace(source, **changes)
+
+
+def _as_option(value: Any) -> Any:
+    """Return the value of an option as a command line has it, if it is None or a mapping."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_as_option(of)}" for key, of in value.items()) + "}"
+    return "null" if value is None else value
 
 
 def _check_columns(

@@ -1,7 +1,7 @@
 """Tables of several types of vertices and edges, and tables with foreign keys."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from gnnscale.core import ConfigError, GraphError, brief, check_choice, suggestion
 from gnnscale.core.config.typed import MAPPING_HINT
 from gnnscale.core.config.untrusted import names
+from gnnscale.data.base import StoredDataset
 from gnnscale.data.readers.table_files import check_file_name, check_marks, table_files
 from gnnscale.data.readers.table_options import (
     MISSING_POLICIES,
@@ -16,6 +17,7 @@ from gnnscale.data.readers.table_options import (
     UNKNOWN_ID_POLICIES,
     WEIGHT,
     ColumnOptions,
+    with_options_of,
 )
 from gnnscale.data.readers.typed_columns import (
     end_columns,
@@ -27,8 +29,10 @@ from gnnscale.data.readers.typed_columns import (
 )
 from gnnscale.data.readers.typed_edge_reading import EdgeTable
 from gnnscale.data.readers.typed_reading import TypedReading, TypedTableOptions, VertexTable
+from gnnscale.data.source import GraphSource
 from gnnscale.data.storage import remote
 from gnnscale.data.storage.store_check import RawFile
+from gnnscale.data.tables.categories import TrainedColumns
 from gnnscale.data.tables.feature_columns import log_columns
 from gnnscale.data.tables.label_columns import LABEL_KINDS, UNLABELED_POLICIES
 from gnnscale.data.tables.table import Table
@@ -131,9 +135,10 @@ class TypedTables(TypedDataset):
             for key, name in files.items():
                 if name is not None:
                     check_file_name(f"{option}.{key}", name)
-        self._check_target()
-        self._check_keys()
-        self._check_edge_types()
+        if self.vertices is not None:  # in predictions, a run's tables supply types that are unset
+            self._check_target()
+            self._check_keys()
+            self._check_edge_types()
 
     @property
     def _vertex_files(self) -> dict[str, str | None]:
@@ -309,6 +314,33 @@ class TypedTables(TypedDataset):
         path = super().prepare(force)
         log_columns(path)
         return path
+
+    def with_options(self, trained: GraphSource, named: Collection[str]) -> GraphSource:
+        """Return these options, and those of a run's tables on how to read tables.
+
+        Options that the user has ``named``, or that differ from their defaults, stay.
+        """
+        return self if self._is_prepared() else with_options_of(self, trained, named)
+
+    def to_predict(self, trained: TrainedColumns, *, splits: bool) -> StoredDataset:
+        """Return these options for predictions by a run trained on the columns ``trained``.
+
+        The features of each type with a table, unless the user names them or ``store`` is prepared,
+        become the run's; a type whose features the run did not read has none.
+        """
+        tables = self
+        if trained.types and not self._is_prepared():
+            features, categories = dict(self.features or {}), dict(self.categories or {})
+            for name, file in self._vertex_files.items():
+                if file is None or name in features:
+                    continue
+                columns = trained.types.get(name, ())
+                features[name] = [column.name for column in columns]
+                chosen = [column.name for column in columns if column.categories is not None]
+                if chosen:
+                    categories.setdefault(name, chosen)
+            tables = replace(self, features=features, categories=categories or None)
+        return super(TypedTables, tables).to_predict(trained, splits=splits)
 
     def _vertex_table(
         self, name: str, tables: Mapping[str, Table], named: Collection[str]

@@ -3,7 +3,7 @@
 import logging
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,15 @@ import numpy as np
 
 from gnnscale.core import Array, Float32Array, GraphError, IntArray, brief
 from gnnscale.core.artifact.files import check_space
-from gnnscale.graph import GRAPH_STORE, MAX_FEATURES, Graph, as_float32, read_meta
+from gnnscale.graph import (
+    GRAPH_STORE,
+    MAX_FEATURES,
+    FeatureMatrix,
+    Graph,
+    TypedFeatures,
+    as_float32,
+    read_meta,
+)
 
 _LOG = logging.getLogger(__name__)
 #: Bytes of rows that are converted at a time.
@@ -246,6 +254,7 @@ class _WithScaling:
 
     scaling: ColumnScaling | None = None
     edge_scaling: ColumnScaling | None = None
+    type_scaling: dict[str, ColumnScaling] | None = None  #: of vertices by their type
 
 
 def read_scaling(graph: Graph) -> ColumnScaling | None:
@@ -259,6 +268,26 @@ def read_edge_scaling(graph: Graph) -> ColumnScaling | None:
     return _read(graph, "edge_scaling", width) if width else None
 
 
+def read_type_scaling(graph: Graph) -> dict[str, ColumnScaling]:
+    """Return the scalings of a graph's store by vertex type; a type that is not scaled has none.
+
+    GraphError: a scaling has another number of features than its type has.
+    """
+    features: object = graph.features
+    if graph.path is None or not isinstance(features, TypedFeatures):
+        return {}
+    record = GRAPH_STORE.record(_WithScaling, read_meta(graph.path).entries, graph.path)
+    scalings = record.type_scaling or {}
+    if graph.schema.is_homogeneous and record.scaling is not None:  # the store has no types
+        scalings = {graph.vertex_types[0]: record.scaling}
+    widths = dict(zip(graph.vertex_types, features.widths, strict=True))
+    for name, scaling in scalings.items():
+        if len(scaling.mean) != widths.get(name):
+            problem = f"type_scaling of {brief(name)} is of {len(scaling.mean)} features"
+            raise GRAPH_STORE.refused(graph.path, problem)
+    return scalings
+
+
 def _read(graph: Graph, name: str, num_features: int) -> ColumnScaling | None:
     if graph.path is None:
         return None
@@ -269,35 +298,20 @@ def _read(graph: Graph, name: str, num_features: int) -> ColumnScaling | None:
     return scaling
 
 
-def scale_features(graph: Graph, scaling: ColumnScaling) -> Graph:
-    """Return ``graph`` with vertex features scaled by ``scaling``, float32 in a temporary file."""
-    rows = _scaled_copy(graph.features, scaling, graph.feature_dtype, graph.num_vertices)
-    return replace(graph, features=rows, feature_dtype="float32")
+def scale_rows(
+    matrix: FeatureMatrix, scaling: ColumnScaling, count: int | None = None
+) -> FeatureMatrix:
+    """Return feature rows scaled by ``scaling``, float32, mapped from a temporary file.
 
-
-def scale_edge_features(graph: Graph, scaling: ColumnScaling) -> Graph:
-    """Return ``graph`` with edge features scaled by ``scaling``, in a temporary file.
-
-    The row of zeros that added self-loops share is not scaled.
+    ``count`` rows (None: all) are scaled; zeros follow, such as the row of edges that self-loops
+    share.
     """
-    edges = graph.edges
-    assert edges.features is not None
-    count = len(edges.features) if edges.ends is None else len(edges.ends)
-    rows = _scaled_copy(edges.features, scaling, "float32", count)
-    return replace(graph, edges=replace(edges, features=rows))
-
-
-def _scaled_copy(rows: Array, scaling: ColumnScaling, dtype: str, count: int) -> Float32Array:
-    """Return a copy of ``rows``, mapped from a temporary file: ``count`` rows scaled, then zeros.
-
-    ``dtype`` is the stored type of ``rows``.
-    """
-    folder, shape = Path(tempfile.gettempdir()), (len(rows), len(scaling.mean))
+    folder, shape = Path(tempfile.gettempdir()), (len(matrix.rows), len(scaling.mean))
     check_space("scaled features", folder, disk=4 * shape[0] * shape[1])
     with tempfile.TemporaryFile() as file:  # the map keeps it
         copy = np.memmap(file, np.float32, "w+", shape=shape)
     first = 0
-    for part in scaling.scaled(rows[:count], dtype):
+    for part in scaling.scaled(matrix.rows[:count], matrix.dtype):
         copy[first : first + len(part)] = part
         first += len(part)
-    return copy
+    return FeatureMatrix(rows=copy, dtype="float32", width=shape[1])

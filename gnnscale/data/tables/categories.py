@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ from gnnscale.core import Array, ConfigError, Float32Array, GraphError, Int64Arr
 from gnnscale.core.artifact.files import check_space
 from gnnscale.data.tables import cells
 from gnnscale.data.tables.batch import Batch, is_text, plain
-from gnnscale.graph import MAX_FEATURES, MAX_QUANTIZED, Graph, as_float32
+from gnnscale.graph import MAX_FEATURES, MAX_QUANTIZED, FeatureMatrix, as_float32
 
 #: Treatment of categories that training lacked, in prediction.
 UNSEEN_POLICIES = ("refuse", "empty")
@@ -76,6 +76,15 @@ class Column:
             self.has_gaps or len(names) != self.width or list(names) != sorted(set(names))
         ):
             raise ValueError(f"{len(names)} categories of {self.width} features, sorted or not")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedColumns:
+    """Columns of the features that a run was trained on; None: they have no names."""
+
+    vertices: Sequence[Column] | None = None  #: of a graph without types
+    edges: Sequence[Column] | None = None
+    types: Mapping[str, Sequence[Column]] = field(default_factory=dict)  #: by vertex type
 
 
 def one_hot(batch: Batch, column: str, categories: Sequence[str]) -> Float32Array:
@@ -163,21 +172,20 @@ def arrangement(
     return change if change.changes or first != len(index) else None
 
 
-def check_kinds(graph: str, column: Column, expected: Column, option: str = "categories") -> None:
+def check_kinds(graph: str, column: Column, expected: Column, hint: str = "") -> None:
     """Raise ConfigError unless a column has numbers, dates or categories as the run's ``expected``.
 
-    A column without a value passes.
+    A column without a value passes. ``hint`` is the setting that makes the column categories.
     """
-    got, content, hint = column.content, expected.content, ""
+    got, content = column.content, expected.content
     if column.is_empty or got == content:
         return
     if column.categories:
         got = f"categories such as {brief(repr(column.categories[0]))}"
-    elif expected.categories:
-        hint = f"; set dataset.{option}=[{brief(expected.name)}]"
     raise ConfigError(
         f"dataset: column {brief(repr(expected.name))} of {graph}: expected {content} as in "
-        f"training, got {got}{hint}"
+        f"training, got {got}"
+        + (f"; set {hint}" if expected.categories and not column.categories else "")
     )
 
 
@@ -222,29 +230,21 @@ def count_cells(rows: Array, features: Sequence[int], dtype: str, width: int) ->
     return sum(int(np.count_nonzero(part[:, features])) for part in parts)
 
 
-def arrange_features(graph: Graph, target: Arrangement) -> Graph:
-    """Return ``graph`` with vertex features as ``target``, in a temporary file.
+def arrange_rows(
+    matrix: FeatureMatrix, target: Arrangement, count: int | None = None
+) -> FeatureMatrix:
+    """Return feature rows as ``target``, in a temporary file: ``count`` rows, then rows of zeros.
 
-    They become float32 if numbers change, or they are int8 or int4.
+    They become float32 if numbers change, or they are int8 or int4. ``count`` of None: all rows.
     """
-    dtype, width = graph.feature_dtype, graph.num_features
+    dtype, width = matrix.dtype, matrix.width
+    count = len(matrix.rows) if count is None else count
     if target.only_moves and dtype not in MAX_QUANTIZED:
-        return replace(graph, features=_arranged(graph.features, target, len(graph.features)))
-    rows = _arranged(
-        graph.features, target, graph.num_vertices, lambda part: as_float32(part, dtype, width)
-    )
-    return replace(graph, features=rows, feature_dtype="float32")
-
-
-def arrange_edge_features(graph: Graph, target: Arrangement) -> Graph:
-    """Return ``graph`` with edge features as ``target``, in a temporary file.
-
-    The row of zeros that added self-loops share stays.
-    """
-    edges = graph.edges
-    assert edges.features is not None
-    count = len(edges.features) if edges.ends is None else len(edges.ends)
-    return replace(graph, edges=replace(edges, features=_arranged(edges.features, target, count)))
+        rows = _arranged(matrix.rows, target, count)
+    else:
+        rows = _arranged(matrix.rows, target, count, lambda part: as_float32(part, dtype, width))
+        dtype = "float32"
+    return FeatureMatrix(rows=rows, dtype=dtype, width=len(target.index))
 
 
 def _arranged(

@@ -52,6 +52,7 @@ def read_edge_columns(graph: Graph) -> tuple[Column, ...] | None:
 def read_type_columns(graph: Graph) -> dict[str, tuple[Column, ...]]:
     """Return the feature columns in a graph's store by vertex type, of those that have a table.
 
+    The store of a graph without types has those of the only type that runs read it with.
     GraphError: the columns have another number of features than the type has.
     """
     if graph.path is None or not isinstance(graph.features, TypedFeatures):
@@ -62,6 +63,8 @@ def read_type_columns(graph: Graph) -> dict[str, tuple[Column, ...]]:
         for vertices, width in zip(graph.schema.vertex_types, graph.features.widths, strict=True)
     }
     columns_by_type = record.type_columns or {}
+    if graph.schema.is_homogeneous and record.columns is not None:
+        columns_by_type = {graph.vertex_types[0]: record.columns}
     for name, columns in columns_by_type.items():
         width = sum(column.width for column in columns)
         if width != widths.get(name):

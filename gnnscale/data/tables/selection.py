@@ -9,7 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, ConfigError, GraphError, Int32Array, IntArray, brief, pyarrow
+from gnnscale.core import (
+    Array,
+    ConfigError,
+    GraphError,
+    Int32Array,
+    IntArray,
+    brief,
+    pyarrow,
+    suggestion,
+)
 from gnnscale.core.artifact.npy import map_npy
 from gnnscale.data.array_inputs import refuse_masked
 from gnnscale.data.tables.batch import plain
@@ -112,6 +121,11 @@ def select_vertices(
         target, selection = selection
     elif isinstance(selection, str) and selection in names:
         target, selection = selection, None
+    elif isinstance(selection, str) and not _is_selection(selection):
+        raise ConfigError(
+            f"vertices={brief(selection)}: expected a vertex type of {graph.name} "
+            f"({', '.join(names)}), {_LISTS[('id',)][0]}{suggestion(selection, names)}"
+        )
     if target not in names:
         raise ConfigError(
             f"{option}: expected a vertex type of {graph.name} ({', '.join(names)}), as no type "
@@ -121,6 +135,11 @@ def select_vertices(
     ids = None if vertex_ids is None else vertex_ids.slice(part.start, part.stop - part.start)
     rows = find_vertices(selection, _of_type(graph, target, part), ids, option=option)
     return VertexSelection(rows=rows, span=range(part.start, part.stop), ids=ids)
+
+
+def _is_selection(text: str) -> bool:
+    """Whether ``text`` selects vertices without naming a type."""
+    return text in ("all", *_SPLITS) or text.endswith(_FILES)
 
 
 def _of_type(graph: Graph, name: str, part: slice) -> Graph:

@@ -227,7 +227,7 @@ def _open(config: PredictConfig) -> _OpenedRun:
         splits = any(isinstance(part, str) and part in EDGES[1:] for part in parts)
         source = config.graph.with_options(run.dataset, config.graph_options)
         # Only the feature columns that the model reads are converted.
-        source = source.to_predict(schema.columns, schema.edge_columns, splits=splits)
+        source = source.to_predict(schema.trained_columns, splits=splits)
         graph = load_run.open_other(run, trained, source.open(), unseen=config.unseen)
     takes_own = config.top is not None and config.candidates is None and task is not None
     candidates = load_run.run_candidates(run, config.run, graph) if takes_own else None

@@ -9,13 +9,16 @@ import safetensors.torch
 from torch import Tensor
 
 from gnnscale.core import ConfigError, brief, check_choice, write_atomically
+from gnnscale.graph import InputTypes
 from gnnscale.inference.export.dgl_modules import DGL
 from gnnscale.inference.export.module_export import Program, literal, reads_weights
 from gnnscale.inference.export.pyg_modules import PYG
-from gnnscale.inference.load_run import load_run, load_trained
-from gnnscale.nn import GNN, ModelConfig, TrainableModel, user_module
+from gnnscale.inference.export.typed_modules import TypedProgram
+from gnnscale.inference.load_run import TrainedModel, load_run, load_trained
+from gnnscale.nn import GNN, ModelConfig, TrainableModel, TypedGNN, TypedModel, user_module
 from gnnscale.nn import link_decoder as links
 from gnnscale.run.commands import SavedRunOptions
+from gnnscale.sampling import SamplerConfig
 
 _PEERS = {peer.name: peer for peer in (PYG, DGL)}
 #: Naming schemes of weights: of gnnscale, of PyTorch Geometric, of DGL.
@@ -92,21 +95,57 @@ def export(config: ExportConfig) -> ExportedWeights:
     run = load_run(config.run, config.overrides)
     trained = load_trained(config.run, run)
     weighted = trained.is_weighted(run, config.run)
-    return export_model(config, run.model, trained.model, weighted=weighted)
+    return export_trained(config, trained, run.model, run.sampler, weighted=weighted)
+
+
+def export_trained(
+    config: ExportConfig,
+    trained: TrainedModel,
+    options: ModelConfig,
+    sampler: SamplerConfig,
+    *,
+    weighted: bool,
+) -> ExportedWeights:
+    """Write the weights of a trained model; errors are those of ``export``.
+
+    ``options`` are those of the model, ``sampler`` is that of training, and ``weighted`` says
+    whether edges of the graph have weights.
+    """
+    edge_fanouts: Mapping[str, list[int]] = getattr(sampler, "edge_fanouts", None) or {}
+    left_out = [name for name, fanouts in edge_fanouts.items() if 0 in fanouts]
+    if left_out and config.format != "safetensors":
+        raise ConfigError(
+            f"format={config.format}: expected a run that reads all edge types at each hop, "
+            f"sampler.edge_fanouts leaves out {brief(left_out[0])}; format=safetensors writes the "
+            "weights"
+        )
+    return export_model(
+        *(config, options, trained.model), weighted=weighted, types=trained.signature.types
+    )
 
 
 def export_model(
-    config: ExportConfig, options: ModelConfig, model: TrainableModel, *, weighted: bool
+    config: ExportConfig,
+    options: ModelConfig,
+    model: TrainableModel,
+    *,
+    weighted: bool,
+    types: InputTypes | None = None,
 ) -> ExportedWeights:
     """Write the weights of a model in memory; return the file, a program that loads it, and a note.
 
-    ``weighted`` says whether edges of the graph have weights. ConfigError: the model has no
-    counterpart in PyG or DGL, or the file has a wrong suffix, no folder, or exists without
-    ``force``.
+    ``weighted`` says whether edges of the graph have weights, ``types`` are its types (None: it has
+    none). ConfigError: the model has no counterpart in PyG or DGL, or the file has a wrong suffix,
+    no folder, or exists without ``force``.
     """
     _check_file(config)
     file = config.file
-    weights, snippet, note = _convert(config, options, model, weighted)
+    if isinstance(model, TypedGNN):
+        assert types is not None
+        assert isinstance(options, TypedModel)
+        weights, snippet, note = _convert_typed(config, options, model, types, weighted=weighted)
+    else:
+        weights, snippet, note = _convert(config, options, model, weighted)
     weights = {
         name: tensor.clone() for name, tensor in weights.items() if not name.startswith(_LEARNED)
     }
@@ -173,6 +212,28 @@ def _convert(
         file=literal(file),
     )
     return model.state_dict(), snippet, ""
+
+
+def _convert_typed(
+    config: ExportConfig,
+    options: TypedModel,
+    model: TypedGNN,
+    types: InputTypes,
+    *,
+    weighted: bool,
+) -> tuple[Mapping[str, Tensor], str, str]:
+    """Return what ``_convert`` returns, of a model over a graph with types."""
+    program = TypedProgram(config=options, model=model, types=types, file=config.file)
+    if config.format == "dgl":
+        raise ConfigError(
+            f"format=dgl: layers of {options.name} have no counterpart there; format=pyg and "
+            "format=safetensors write them"
+        )
+    return (
+        program.pyg_weights(weighted=weighted)
+        if config.format == "pyg"
+        else program.gnnscale_weights()
+    )
 
 
 def _edge_width(model: TrainableModel) -> int:

@@ -103,6 +103,7 @@ def measured_task(
     GraphError if the graph store is not usable.
     """
     graph = model.graph_read(source.open())
+    graph.refuse_types("a simulation")
     graph.check_features()
     torch.manual_seed(seed)
     workload = measure_workload(

@@ -1,54 +1,47 @@
 """Input schema of a trained model: sizes, names and scaling of its features and classes."""
 
 import json
-import logging
+import operator
 import re
 import zlib
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
+import numpy as np
 from msgspec import Meta
 
-from gnnscale.core import ConfigError, binary_metrics, brief, decode, one_line, write_atomically
+from gnnscale.core import ConfigError, binary_metrics, decode, write_atomically
 from gnnscale.core.config.yaml_file import read_regular
 from gnnscale.data.storage import standardize
-from gnnscale.data.tables.categories import (
-    Arrangement,
-    Column,
-    arrange_edge_features,
-    arrange_features,
-    arrangement,
-    check_kinds,
-    count_cells,
-    unseen_categories,
+from gnnscale.data.tables.categories import Column, TrainedColumns
+from gnnscale.data.tables.feature_columns import (
+    read_columns,
+    read_edge_columns,
+    read_type_columns,
 )
-from gnnscale.data.tables.feature_columns import read_columns, read_edge_columns
 from gnnscale.data.tables.vertex_ids import read_classes
 from gnnscale.graph import (
     MAX_CLASSES,
     MAX_FEATURES,
     EdgeLabels,
+    FeatureMatrix,
     Graph,
     InputTypes,
     SplitLabels,
-    read_meta,
+    TypedFeatures,
 )
+from gnnscale.graph.schema import ONLY_VERTEX
 from gnnscale.nn.losses import label_kind
 from gnnscale.run.checkpoint import INPUT_SCHEMA
+from gnnscale.run.checkpoint.fit_features import ColumnFeatures, FeatureFit, describe, join_names
 
-_LOG = logging.getLogger(__name__)
 _LABELS = Literal["classes", "multilabel", "regression"]
 #: Maximum size of the file; names of columns and of classes take at most 1 MiB each.
 _MAX_BYTES = 16 << 20
 #: End of the JSON object in the file, and pattern of the checksum entry that precedes it.
 _END = "\n}"
 _CHECKSUM = re.compile(rb',\n "crc32": (\d{1,10})\n}\n\Z')
-#: Maximum characters of a path in an error.
-_MAX_PATH = 200
-#: Maximum number of columns that an error lists.
-_MAX_LISTED = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +68,10 @@ class InputSchema:
     thresholds: binary_metrics.Thresholds | None = None
     #: types of the graph; None: it has none
     types: InputTypes | None = None
+    #: columns of the features by vertex type, of types that have names
+    type_columns: dict[str, tuple[Column, ...]] = field(default_factory=dict)
+    #: standardization of the features by vertex type, of types that have one
+    type_scaling: dict[str, standardize.ColumnScaling] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.scaling is not None and len(self.scaling.mean) != self.num_features:
@@ -82,6 +79,10 @@ class InputSchema:
         scaling, width = self.edge_scaling, self.num_edge_features
         if scaling is not None and len(scaling.mean) != width:
             raise ValueError(f"scales {len(scaling.mean)} of {width} features of edges")
+        widths = {} if self.types is None else self.types.widths
+        for name, of_type in self.type_scaling.items():
+            if len(of_type.mean) != widths.get(name):
+                raise ValueError(f"scales {len(of_type.mean)} of {widths.get(name)} features")
         if self.classes is not None and len(self.classes) != self.num_classes:
             raise ValueError(f"{len(self.classes)} names of {self.num_classes} classes")
         expected = self.num_classes if self.multilabel else 1
@@ -105,12 +106,21 @@ class InputSchema:
             edge_scaling=standardize.read_edge_scaling(graph),
             edge_weights=graph.edge_weights is not None,
             types=graph.input_types,
+            type_columns=read_type_columns(graph),
+            type_scaling=standardize.read_type_scaling(graph),
         )
 
     @property
     def target(self) -> str | None:
         """Vertex type that was trained; None: vertices have no types."""
         return None if self.types is None else self.types.target
+
+    @property
+    def trained_columns(self) -> TrainedColumns:
+        """Columns of the features, of vertices, of edges and by vertex type."""
+        return TrainedColumns(
+            vertices=self.columns, edges=self.edge_columns, types=self.type_columns
+        )
 
     @property
     def multilabel(self) -> bool:
@@ -131,20 +141,20 @@ class InputSchema:
         """
         if self.types is not None or graph.types is not None:
             self._check_types(graph)
-            return graph
+            return self._fit_types(graph, unseen)
         if self.num_edge_features:
-            graph = self._fit(graph, unseen, of="edges")
+            graph = self._fit_edges(graph, unseen)
         elif graph.num_edge_features:
             graph = graph.without_edge_features()
-        return self._fit(graph, unseen)
+        return self._fit_vertices(graph, unseen)
 
     def _check_types(self, graph: Graph) -> None:
-        """Raise ConfigError unless ``graph`` has the types and numbers of features of training."""
+        """Raise ConfigError unless ``graph`` has the types of training, in this order."""
         types = graph.input_types
         if types is None or self.types is None:
             has, trained = ("no types", "types") if types is None else ("types", "no types")
             raise ConfigError(
-                f"dataset: vertices of {_describe(graph)} have {has}, and the run was trained on "
+                f"dataset: vertices of {describe(graph)} have {has}, and the run was trained on "
                 f"{self.graph}, whose vertices have {trained}"
             )
         for what, names, expected in (
@@ -153,14 +163,8 @@ class InputSchema:
         ):
             if names != expected:
                 raise ConfigError(
-                    f"dataset: {_describe(graph)} has the {what} {_join(names)}, and the run was "
-                    f"trained on {_join(expected)} of {self.graph}"
-                )
-        for name, width in types.widths.items():
-            if width != self.types.widths[name]:
-                raise ConfigError(
-                    f"dataset: {name} of {_describe(graph)} has {width} features, and the run was "
-                    f"trained on {self.types.widths[name]} of {self.graph}"
+                    f"dataset: {describe(graph)} has the {what} {join_names(names)}, and the run "
+                    f"was trained on {join_names(expected)} of {self.graph}, in this order"
                 )
 
     def check_weights(self, graph: Graph) -> None:
@@ -170,173 +174,117 @@ class InputSchema:
             return
         if weighted:
             raise ConfigError(
-                f"dataset: edges of {_describe(graph)} have weights, and the run was trained on "
+                f"dataset: edges of {describe(graph)} have weights, and the run was trained on "
                 f"{self.graph} without; dataset.weight=null reads none of a table"
             )
         raise ConfigError(
-            f"dataset: edges of {_describe(graph)} have no weights, and the run was trained on "
+            f"dataset: edges of {describe(graph)} have no weights, and the run was trained on "
             f"those of {self.graph}; name their column in a table by dataset.weight=COLUMN"
         )
 
-    def _fit(self, graph: Graph, unseen: str, *, of: str = "") -> Graph:
-        """Return ``graph`` with features, those of edges if ``of``, arranged and scaled."""
-        arrange, scale = arrange_features, standardize.scale_features
-        scaling, trained = standardize.read_scaling(graph), self.scaling
-        if of:
-            arrange, scale = arrange_edge_features, standardize.scale_edge_features
-            scaling, trained = standardize.read_edge_scaling(graph), self.edge_scaling
-        positions = self._arrangement(graph, unseen, of=of)
-        _check_scaling(graph.name, scaling, trained, arranged=positions is not None)
-        if positions is not None:
-            graph = arrange(graph, positions)
-        return scale(graph, trained) if scaling is None and trained is not None else graph
+    def _fit(
+        self,
+        graph: Graph,
+        matrix: FeatureMatrix,
+        features: ColumnFeatures,
+        trained: ColumnFeatures,
+        *,
+        unseen: str,
+        count: int | None = None,
+        **owner: Any,
+    ) -> FeatureMatrix:
+        """Return ``matrix`` of ``graph`` with ``features`` arranged and scaled as ``trained``.
 
-    def _arrangement(self, graph: Graph, unseen: str, *, of: str) -> Arrangement | None:
-        """Return how features of ``graph`` become those of the model; None: they are equal."""
-        columns, trained = read_columns(graph), self.columns
-        num_features, num_trained, hint = graph.num_features, self.num_features, ""
-        if of:
-            columns, trained = read_edge_columns(graph), self.edge_columns
-            num_features, num_trained = graph.num_edge_features, self.num_edge_features
-            names = [column.name for column in trained or ()]
-            hint = f"; set dataset.edge_features=[{_join(names)}]" if names else ""
-        positions = None
-        if columns is not None and trained is not None:
-            _check_columns(graph.name, columns, trained, of=of)
-            positions = arrangement(graph.name, columns, trained, unseen=unseen)
-            num_features = num_features if positions is None else len(positions.index)
-            _warn_of_unseen(graph, columns, trained, of=of)
-            _warn_of_gaps(graph, columns, trained, of=of)
-        if num_features != num_trained:
-            unit = " of each edge" if of else ""
-            raise ConfigError(
-                f"dataset: {_describe(graph)} has {num_features} features{unit}, and the run was "
-                f"trained on {num_trained} of {self.graph}{hint}"
+        ``count`` rows (None: all) have features, and rows of zeros follow.
+        """
+        fit = FeatureFit(
+            graph=graph.name,
+            description=describe(graph),
+            trained_on=self.graph,
+            features=features,
+            trained=trained,
+            **owner,
+        )
+        return fit.fitted(matrix, count=len(matrix.rows) if count is None else count, unseen=unseen)
+
+    def _fit_vertices(self, graph: Graph, unseen: str) -> Graph:
+        """Return a graph without types with vertex features as in training."""
+        dtype: Any = graph.feature_dtype
+        matrix = self._fit(
+            graph,
+            FeatureMatrix(rows=graph.features, dtype=dtype, width=graph.num_features),
+            ColumnFeatures(
+                num_features=graph.num_features,
+                columns=read_columns(graph),
+                scaling=standardize.read_scaling(graph),
+            ),
+            ColumnFeatures(
+                num_features=self.num_features, columns=self.columns, scaling=self.scaling
+            ),
+            unseen=unseen,
+        )
+        if matrix.rows is graph.features:
+            return graph
+        return replace(graph, features=matrix.rows, feature_dtype=matrix.dtype)
+
+    def _fit_edges(self, graph: Graph, unseen: str) -> Graph:
+        """Return a graph with edge features as in training; the row of self-loops stays zeros."""
+        edges, width = graph.edges, graph.num_edge_features
+        rows = np.empty((0, width), np.float32) if edges.features is None else edges.features
+        matrix = self._fit(
+            graph,
+            FeatureMatrix(rows=rows, dtype="float32", width=width),
+            ColumnFeatures(
+                num_features=width,
+                columns=read_edge_columns(graph),
+                scaling=standardize.read_edge_scaling(graph),
+            ),
+            ColumnFeatures(
+                num_features=self.num_edge_features,
+                columns=self.edge_columns,
+                scaling=self.edge_scaling,
+            ),
+            unseen=unseen,
+            count=len(rows) if edges.ends is None else len(edges.ends),
+            of_edges=True,
+        )
+        if matrix.rows is rows:
+            return graph
+        return replace(graph, edges=replace(edges, features=matrix.rows))
+
+    def _fit_types(self, graph: Graph, unseen: str) -> Graph:
+        """Return a graph with types, its features arranged and scaled type by type."""
+        features: object = graph.features
+        assert isinstance(features, TypedFeatures)
+        assert self.types is not None
+        columns, scalings = read_type_columns(graph), standardize.read_type_scaling(graph)
+        has_types = not graph.schema.is_homogeneous or graph.vertex_types != [ONLY_VERTEX]
+        matrices = list(features.matrices)
+        for number, (name, width) in enumerate(self.types.widths.items()):
+            matrix = matrices[number]
+            assert matrix is not None, "read_by_type gives every type rows"
+            matrices[number] = self._fit(
+                graph,
+                matrix,
+                ColumnFeatures(
+                    num_features=matrix.width,
+                    columns=columns.get(name),
+                    scaling=scalings.get(name),
+                ),
+                ColumnFeatures(
+                    num_features=width,
+                    columns=self.type_columns.get(name),
+                    scaling=self.type_scaling.get(name),
+                ),
+                unseen=unseen,
+                vertex_type=name if has_types else None,
             )
-        _warn_without_names(graph, columns, self.graph, trained, of=f" of {of}" if of else "")
-        return positions
-
-
-def _warn_of_unseen(
-    graph: Graph, columns: tuple[Column, ...], trained: tuple[Column, ...], *, of: str
-) -> None:
-    """Warn of categories that were not in training, which become empty cells, with their number."""
-    for name, unseen, features in unseen_categories(columns, trained):
-        _LOG.warning(
-            "dataset: column %s of %s: %s cells have a category that was not in training, such as "
-            "%s, and are read as empty",
-            *(brief(repr(name)), graph.name, f"{_count(graph, features, of):,}"),
-            brief(repr(unseen[0])),
+        if all(map(operator.is_, matrices, features.matrices)):
+            return graph
+        rows: Any = TypedFeatures(
+            matrices, learned=features.learned, learned_rows=features.learned_rows
         )
-
-
-def _warn_of_gaps(
-    graph: Graph, columns: tuple[Column, ...], trained: tuple[Column, ...], *, of: str
-) -> None:
-    """Warn of columns with empty cells that had none in training, and get the mean of training."""
-    first = 0
-    for column, expected in zip(columns, trained, strict=True):
-        first += column.width
-        if not column.has_gaps or expected.has_gaps or expected.categories is not None:
-            continue
-        name, count = brief(repr(column.name)), _count(graph, [first - 1], of)
-        if expected.mean is None:
-            raise ConfigError(
-                f"dataset: column {name} of {graph.name}: expected no empty cell, as the run, of "
-                f"an earlier release, knows no mean of training, got {count}"
-            )
-        _LOG.warning(
-            "dataset: column %s of %s: %s empty cells get the mean of training; in training none "
-            "was empty",
-            *(name, graph.name, f"{count:,}"),
-        )
-
-
-def _count(graph: Graph, features: list[int], of: str) -> int:
-    """Return the number of vertices, or edges with ``of``, with a value in one of ``features``."""
-    rows, dtype, width = graph.features, graph.feature_dtype, graph.num_features
-    if of:
-        assert graph.edges.features is not None
-        rows, dtype, width = graph.edges.features, "float32", graph.num_edge_features
-    return count_cells(rows, features, dtype, width)
-
-
-def _describe(graph: Graph) -> str:
-    """Return the name of a graph and its source, since names are not unique."""
-    if graph.path is None:
-        return f"the given {graph.name}"
-    source = read_meta(graph.path).entries.get("source") or graph.path
-    return f"{graph.name} ({one_line(source, _MAX_PATH)})"
-
-
-def _warn_without_names(
-    graph: Graph,
-    columns: tuple[Column, ...] | None,
-    trained_on: str,
-    trained: tuple[Column, ...] | None,
-    *,
-    of: str = "",
-) -> None:
-    """Warn if only ``graph`` or only the training graph names its features: order is unchecked."""
-    if (columns is None) == (trained is None):
-        return
-    if columns is None:
-        unnamed, named, columns = graph.name, trained_on, trained
-    else:
-        unnamed, named = trained_on, graph.name
-    _LOG.warning(
-        "dataset: features%s of %s have no names, and those of %s do: their order must be %s",
-        *(of, unnamed, named, _join(column.name for column in columns or ())),
-    )
-
-
-def _check_scaling(
-    name: str,
-    scaling: standardize.ColumnScaling | None,
-    trained: standardize.ColumnScaling | None,
-    arranged: bool,
-) -> None:
-    """Refuse features with another ``scaling`` than training's, or ``arranged`` anew after it."""
-    if scaling is not None and (scaling != trained or arranged):
-        raise ConfigError(
-            f"dataset: {name} has features with a scaling that is not the run's; prepare "
-            "it with dataset.standardize=false, so that they get that of the run"
-        )
-
-
-def _check_columns(
-    name: str, columns: tuple[Column, ...], trained: tuple[Column, ...], *, of: str = ""
-) -> None:
-    """Refuse columns that differ from the training columns; ``of``: ``edges`` for edge features."""
-    key, categories = ("edge_features", "edge_categories") if of else ("features", "categories")
-    trained_by_name = {column.name: column for column in trained}
-    features = f"features of {of}" if of else "features"
-    for column in columns:
-        expected = trained_by_name.get(column.name)
-        if expected is None:
-            raise ConfigError(
-                f"dataset: {name} has {features} {brief(repr(column.name))}, which the run was not "
-                f"trained on; set dataset.{key}=[{_join(trained_by_name)}]"
-            )
-        check_kinds(name, column, expected, categories)
-        has_numbers = column.categories is None and expected.categories is None
-        if has_numbers and not column.is_empty and column.length != expected.length:
-            raise ConfigError(
-                f"dataset: {name} has {column.length} numbers in each {brief(repr(column.name))}, "
-                f"and the run was trained on {expected.length}"
-            )
-    names = [column.name for column in columns]
-    missing = trained_by_name.keys() - set(names)
-    if missing:
-        raise ConfigError(
-            f"dataset: {name} has no {features} {brief(repr(min(missing)))}, which the run was "
-            f"trained on; it has {_join(names)}"
-        )
-    if names != [*trained_by_name]:
-        raise ConfigError(
-            f"dataset: the columns of {features} of {name} have another order than those that "
-            f"the run was trained on; set dataset.{key}=[{_join(trained_by_name)}]"
-        )
+        return replace(graph, features=rows)
 
 
 def write_input_schema(directory: Path, schema: InputSchema) -> None:
@@ -378,10 +326,3 @@ def read_input_schema(directory: Path) -> InputSchema | None:
         raise ConfigError(f"{file}: {error.strerror}") from None
     except ValueError as error:
         raise ConfigError(f"{file}: {error}") from None
-
-
-def _join(names: Iterable[str]) -> str:
-    """Return names separated by commas, at most ``_MAX_LISTED``."""
-    texts = [brief(name) for name in names]
-    more = len(texts) - _MAX_LISTED
-    return ",".join(texts[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")

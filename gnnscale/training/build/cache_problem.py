@@ -64,6 +64,7 @@ def plan_caches(
     ``force`` replaces a stored plan. ConfigError if the policy does not fit the run, GraphError if
     the plan cannot be written, or its directory has another plan.
     """
+    graph.refuse_types("caches")
     return cache.make_plan(
         config.cache_planner,
         cache_task(config, graph, partition),

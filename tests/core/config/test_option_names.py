@@ -53,7 +53,7 @@ def test_an_unknown_option_says_what_is_meant() -> None:
     assert unknown_option("hiden", known).endswith("did you mean 'model.hidden'?")
     assert unknown_option("q", known) == "q: unknown option"
     assert unknown_option("model.num_heads", known) == (
-        "model.num_heads: unknown option, it belongs to model=gat or gatv2, hgt, rgat; a file "
+        "model.num_heads: unknown option, it belongs to model=gat, gatv2, hgt or rgat; a file "
         "chooses one by defaults: [override /model: gat]"
     )
 

@@ -169,5 +169,7 @@ def test_names_of_types_are_keys(tmp_path: Path) -> None:
     text = "dataset: {edges: {user-buys-item: o.csv}, foreign_keys: {order.user_id: user}}"
     values = read_yaml(written(tmp_path, text))
     assert values["dataset"]["foreign_keys"] == {"order.user_id": "user"}
+    values = read_yaml(written(tmp_path, "sampler: {edge_fanouts: {user-buys-item: [0, 5]}}"))
+    assert values["sampler"]["edge_fanouts"] == {"user-buys-item": [0, 5]}
     with pytest.raises(ConfigError, match="write user_id"):
         read_yaml(written(tmp_path, "dataset: {raw: {user-id: x}}"))

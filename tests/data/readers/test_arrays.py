@@ -12,6 +12,7 @@ from gnnscale.core.artifact.npy import row_slices
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data import Arrays, verify_store
 from gnnscale.data.formats.npz import NpzReader
+from gnnscale.data.tables.categories import TrainedColumns
 from gnnscale.graph import Graph
 
 # 0 -> 1 twice, 1 -> 2, 3 -> 3, 2 -> 0.
@@ -389,8 +390,8 @@ def test_predictions_need_neither_labels_nor_a_split(tmp_path: Path) -> None:
     raw = put(tmp_path / "mine", "folder", bare | {"labels": np.full(4, -1)})
     source = Arrays(name="mine", raw=str(raw), store=str(tmp_path / "store"))
     for _ in range(2):  # made, and found again
-        graph = source.to_predict(None, None, splits=False).open()
+        graph = source.to_predict(TrainedColumns(), splits=False).open()
         assert (graph.num_classes, len(graph.train_idx)) == (0, 0)
         np.testing.assert_array_equal(graph.features, X)
     with pytest.raises(GraphError, match="no vertex has a label"):
-        replace(source, store=None).to_predict(None, None, splits=True).open()
+        replace(source, store=None).to_predict(TrainedColumns(), splits=True).open()

@@ -18,7 +18,7 @@ from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data import Tables, read_classes, read_ids, verify_store
 from gnnscale.data.base import ExistingStore
 from gnnscale.data.storage.standardize import read_scaling
-from gnnscale.data.tables.categories import Column
+from gnnscale.data.tables.categories import Column, TrainedColumns
 from gnnscale.data.tables.feature_columns import read_columns, read_edge_columns
 from gnnscale.graph import Graph
 from gnnscale.graph.store_format import read_meta
@@ -974,32 +974,39 @@ def test_predictions_need_neither_labels_nor_a_split(tables, tmp_path, caplog):
     known = read_columns(run.open())
     vertices = "id,label,extra,city,a\n1,,9,x,90000\n2,,9,y,2\n3,,9,x,1\n"
     caplog.clear()
-    found = tables(vertices, THREE).to_predict(known, None, splits=False).open()
+    found = tables(vertices, THREE).to_predict(TrainedColumns(vertices=known), splits=False).open()
     assert read_columns(found) == known
     assert found.features[:, 0].tolist() == [90000, 2, 1]
     assert (found.num_classes, len(found.train_idx)) == (0, 0)
     assert "standardize" not in caplog.text
     with one_line("has no column 'split' (dataset.split_column)", error=GraphError):
-        tables(vertices, THREE).to_predict(known, None, splits=True).open()
+        tables(vertices, THREE).to_predict(TrainedColumns(vertices=known), splits=True).open()
     # A feature may be named as labels are by default.
     known = (Column(name="label", width=1),)
-    found = tables("id,label,a\n1,7,5\n2,8,5\n3,9,5\n", THREE).to_predict(known, None, splits=False)
+    found = tables("id,label,a\n1,7,5\n2,8,5\n3,9,5\n", THREE).to_predict(
+        TrainedColumns(vertices=known), splits=False
+    )
     assert found.open().features.tolist() == [[7], [8], [9]]
     # A store that the user has prepared is predicted as it is.
     source = tables(store=str(tmp_path / "own"))
     path = source.prepare()
-    assert source.to_predict((Column(name="a", width=1),), None, splits=False).open().path == path
+    assert (
+        source.to_predict(TrainedColumns(vertices=(Column(name="a", width=1),)), splits=False)
+        .open()
+        .path
+        == path
+    )
 
 
 def test_edges_to_predict_have_the_columns_of_the_run_and_no_labels(tables):
     known = (Column(name="weight", width=1), Column(name="kind", width=2, categories=("1", "2")))
     edges = "source,target,kind,weight\n1,2,2,5\n2,3,1,6\n"
-    graph = tables(BARE, edges).to_predict(None, known, splits=False).open()
+    graph = tables(BARE, edges).to_predict(TrainedColumns(edges=known), splits=False).open()
     assert graph.edge_features.tolist() == [[5, 0, 1], [6, 1, 0]]
     assert read_edge_columns(graph) == known
     assert graph.edge_weights is None
     source = tables(BARE, "source,target,y\n1,2,\n2,3,\n", label=None, edge_label="y")
-    graph = source.to_predict(None, None, splits=False).open()
+    graph = source.to_predict(TrainedColumns(), splits=False).open()
     assert graph.edges.ends.tolist() == [[0, 1], [1, 2]]
     assert graph.edge_labels is None
 

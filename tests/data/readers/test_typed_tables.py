@@ -287,7 +287,7 @@ LIKES = {"user-likes-user": "orders.csv"}
         ({"edges": {"user-buys-thing": "orders.csv"}}, "user-buys-thing: expected SOURCE-RELATION"),
         ({"edges": {"user-item": "orders.csv"}}, "which are user, item, got other names"),
         ({"edges": None}, "dataset.edges or dataset.foreign_keys: required"),
-        ({"vertices": None}, "dataset.target: user: expected a type of dataset.vertices"),
+        ({"vertices": None}, "dataset.vertices: required, tables by type"),
         ({"vertices": VERTICES | {"tag": None}}, "dataset.vertices: tag: expected a file"),
         ({"vertices": VERTICES | {"user": None}}, "target: user: expected a type with a table"),
         ({"vertices": {"user": "users.csv", "item": "../items.csv"}}, "vertices.item=../items.csv"),

@@ -18,10 +18,9 @@ from gnnscale.data.storage.standardize import (
     Spread,
     read_edge_scaling,
     read_scaling,
-    scale_edge_features,
-    scale_features,
+    scale_rows,
 )
-from gnnscale.graph import Graph
+from gnnscale.graph import FeatureMatrix, Graph
 from gnnscale.graph.dtypes import as_float32, quantized
 
 ROWS = np.float32([[1, 10, 5], [3, 10, 6], [100, 0, 7]])
@@ -60,10 +59,16 @@ def test_other_types_of_rows() -> None:
     assert scaled(found, quantized(np.float32([[3]]), "int4"), "int4") == pytest.approx(1)
     graph = from_arrays(([0], [1]), ROWS).with_quantized_features("int8")
     found = ColumnScaling.of(ROWS, None)
-    again = scale_features(graph, found)
-    assert again.feature_dtype == "float32"
+    again = scaled_rows(graph, found)
+    assert again.dtype == "float32"
     expected = scaled(found, as_float32(graph.features, "int8", ROWS.shape[1]))
-    assert np.array_equal(again.features, expected)
+    assert np.array_equal(again.rows, expected)
+
+
+def scaled_rows(graph: Graph, scaling: ColumnScaling) -> FeatureMatrix:
+    dtype: Any = graph.feature_dtype
+    matrix = FeatureMatrix(rows=graph.features, dtype=dtype, width=graph.num_features)
+    return scale_rows(matrix, scaling)
 
 
 def test_a_store_with_standardized_features(tmp_path: Path, caplog: Any) -> None:
@@ -87,9 +92,9 @@ def test_a_store_with_standardized_features(tmp_path: Path, caplog: Any) -> None
     assert rows[graph.train_idx].std(axis=0) == pytest.approx(1, abs=1e-3)
     found = read_scaling(graph)
     assert found == ColumnScaling.of(plain.features, plain.train_idx)
-    again = scale_features(plain, found)
-    assert np.array(again.features) == pytest.approx(rows, abs=1e-3)
-    assert again.feature_dtype == "float32"
+    again = scaled_rows(plain, found)
+    assert np.array(again.rows) == pytest.approx(rows, abs=1e-3)
+    assert again.dtype == "float32"
     assert not list(graph.path.glob("unfinished*"))
     # Stores of earlier releases keep their names.
     options = json.loads((plain.path / "meta.json").read_text())["options"]  # type: ignore[operator]
@@ -149,12 +154,8 @@ def test_all_edges_are_fitted_without_labels(tmp_path: Path) -> None:
     # The same rows, scaled afterwards.
     plain = edge_tables(tmp_path, **options).open()
     assert read_edge_scaling(plain) is None
-    assert scale_edge_features(plain, found).edge_features == pytest.approx(graph.edge_features)
-    # A graph in memory has no such row, and perhaps no list of its edges.
-    bare = replace(plain.edges, features=np.float32(rows), ends=None)
-    assert scale_edge_features(replace(plain, edges=bare), found).edge_features == pytest.approx(
-        np.float32(expected[:4])
-    )
+    matrix = FeatureMatrix(rows=plain.edge_features, dtype="float32", width=3)
+    assert scale_rows(matrix, found, 4).rows == pytest.approx(graph.edge_features)
 
 
 def test_features_of_vertices_without_a_split_are_all_fitted(tmp_path: Path) -> None:

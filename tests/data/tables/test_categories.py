@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,12 +9,13 @@ from gnnscale.data import from_arrays
 from gnnscale.data.tables.categories import (
     Arrangement,
     Column,
-    arrange_features,
+    arrange_rows,
     arrangement,
     check_kinds,
     count_cells,
     unseen_categories,
 )
+from gnnscale.graph import FeatureMatrix, Graph
 
 EDGES = (np.array([0, 1]), np.array([1, 2]))
 AGE = Column(name="age", width=1)
@@ -27,6 +29,12 @@ def arranged_as(have: tuple[Column, ...], want: tuple[Column, ...]) -> Arrangeme
     return arrangement("new", have, want, unseen="refuse")
 
 
+def arranged_by(target: Arrangement, graph: Graph) -> FeatureMatrix:
+    dtype: Any = graph.feature_dtype
+    matrix = FeatureMatrix(rows=graph.features, dtype=dtype, width=graph.num_features)
+    return arrange_rows(matrix, target)
+
+
 def test_places_by_hand() -> None:
     want = (cities("bern", "oslo", "rome"), AGE)
     assert arranged_as(want, want) is None
@@ -34,12 +42,12 @@ def test_places_by_hand() -> None:
     assert found is not None
     assert found.index.tolist() == [-1, 0, 1, 2]
     graph = from_arrays(EDGES, np.array([[1, 0, 31], [0, 1, 27], [0, 0, 5]], np.float32))
-    arranged = arrange_features(graph, found)
-    assert arranged.features.tolist() == [[0, 1, 0, 31], [0, 0, 1, 27], [0, 0, 0, 5]]
+    arranged = arranged_by(found, graph)
+    assert arranged.rows.tolist() == [[0, 1, 0, 31], [0, 0, 1, 27], [0, 0, 0, 5]]
     assert graph.features.shape == (3, 3)
-    lossy = arrange_features(graph.with_quantized_features("int8"), found)
-    assert lossy.feature_dtype == "float32"
-    assert lossy.features == pytest.approx(arranged.features, abs=31 / 127 / 2 * 1.001)
+    lossy = arranged_by(found, graph.with_quantized_features("int8"))
+    assert lossy.dtype == "float32"
+    assert lossy.rows == pytest.approx(arranged.rows, abs=31 / 127 / 2 * 1.001)
 
 
 def test_columns_are_what_they_say_and_categories_known() -> None:
@@ -68,7 +76,7 @@ def test_empty_cells_get_the_mean_of_training_and_dates_its_first_day() -> None:
     graph = from_arrays(EDGES, rows)
     found = arranged_as(have, want)
     assert found is not None
-    assert arrange_features(graph, found).features.tolist() == [[7, 3, 0], [9, 5, 0], [50, 4, 0]]
+    assert arranged_by(found, graph).rows.tolist() == [[7, 3, 0], [9, 5, 0], [50, 4, 0]]
     # In a column without a value all cells are empty, whatever it had in training.
     nothing = tuple(Column(name=name, width=2, has_gaps=True) for name in ("age", "city", "day"))
     run = (want[0], cities("oslo", "rome"), want[1])
@@ -77,7 +85,7 @@ def test_empty_cells_get_the_mean_of_training_and_dates_its_first_day() -> None:
     found = arranged_as(nothing, run)
     assert found is not None
     empty = from_arrays(EDGES, np.tile(np.array([0, 1], np.float32), (3, 3)))
-    assert arrange_features(empty, found).features.tolist() == [[50, 0, 0, 2, 1]] * 3
+    assert arranged_by(found, empty).rows.tolist() == [[50, 0, 0, 2, 1]] * 3
 
 
 def test_dates_are_no_numbers() -> None:
@@ -94,6 +102,6 @@ def test_unseen_categories_are_empty_cells_and_counted() -> None:
     graph = from_arrays(EDGES, rows)
     found = arrangement("new", have, want, unseen="empty")
     assert found is not None
-    assert arrange_features(graph, found).features.tolist() == [[5, 0, 0], [6, 1, 0], [7, 0, 0]]
+    assert arranged_by(found, graph).rows.tolist() == [[5, 0, 0], [6, 1, 0], [7, 0, 0]]
     assert list(unseen_categories(have, want)) == [("city", ["bern", "zug"], [1, 3])]
     assert count_cells(rows, [1, 3], "float32", 4) == 2
