@@ -37,7 +37,8 @@ class TypedModel(ModelConfig):
             ``hidden`` features.
         without_features: what vertices of a type without features get, one of
             ``WITHOUT_FEATURES``: ``learned``, a row of ``hidden`` weights for each vertex;
-            ``degrees``, logarithms of their degrees by edge type; or ``constant``, a one.
+            ``degrees``, logarithms of their degrees by edge type; or ``constant``, a one. None:
+            learned rows, but degrees for a type of more than 10 million vertices.
     """
 
     takes_bfloat16: ClassVar[bool] = False
@@ -50,11 +51,12 @@ class TypedModel(ModelConfig):
     dropout: float = 0.5
     norm: str = "none"
     residual: bool = False
-    without_features: str = "learned"
+    without_features: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("model.without_features", self.without_features, WITHOUT_FEATURES)
+        if self.without_features is not None:
+            check_choice("model.without_features", self.without_features, WITHOUT_FEATURES)
         check_range("model.hidden", self.hidden, 1, MAX_HIDDEN)
         check_dropout(self.dropout)
         check_choice("model.norm", self.norm, NORMS)

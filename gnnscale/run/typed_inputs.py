@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, ConfigError, Float32Array, GraphError
+from gnnscale.core import Array, ConfigError, Float32Array, GraphError, read_memory
+from gnnscale.core.artifact.files import size
 from gnnscale.features import FeatureStoreConfig, LearnedFeaturesConfig
 from gnnscale.graph import FeatureMatrix, Graph, GraphSchema, TypedFeatures, damaged_lists
 from gnnscale.nn import ModelConfig
@@ -14,6 +15,8 @@ from gnnscale.nn.typed_options import TypedModel
 
 #: Options of the learned rows of vertex types without features, but for their length.
 ROWS_OF_TYPES = LearnedFeaturesConfig()
+#: Largest type without features whose rows are learned by default.
+_MAX_LEARNED = 10_000_000
 #: Largest number of types that an error lists.
 _MAX_LISTED = 8
 
@@ -42,15 +45,21 @@ def read_by_type(model: ModelConfig, graph: Graph, *, seed: int | None) -> Graph
     ]
     if not missing:
         return graph
-    if model.without_features == "learned":
-        return _with_learned_rows(graph, features, missing, model.hidden, seed)
-    matrices = list(features.matrices)
+    matrices, learned = list(features.matrices), []
     for number in missing:
-        rows = _constant(graph, number)
-        if model.without_features == "degrees":
-            rows = degree_rows(graph, number)
+        kind = model.without_features or _default_rows(graph, number)
+        if kind == "learned":
+            learned.append(number)
+            continue
+        rows = degree_rows(graph, number) if kind == "degrees" else _constant(graph, number)
         matrices[number] = FeatureMatrix(rows=rows, dtype="float32", width=int(rows.shape[1]))
-    return _with_features(graph, TypedFeatures(matrices))
+    return _with_learned_rows(graph, matrices, learned, model.hidden, seed)
+
+
+def _default_rows(graph: Graph, vertex_type: int) -> str:
+    """Return the kind of rows of a type without features, if the options do not choose it."""
+    count = graph.schema.vertex_types[vertex_type].num_vertices
+    return "learned" if count <= _MAX_LEARNED else "degrees"
 
 
 def row_options(features: FeatureStoreConfig) -> LearnedFeaturesConfig:
@@ -69,15 +78,30 @@ def learned_rows(features: FeatureStoreConfig, graph: Graph) -> Float32Array | N
 
 
 def _with_learned_rows(
-    graph: Graph, features: TypedFeatures, missing: list[int], dim: int, seed: int | None
+    graph: Graph,
+    matrices: list[FeatureMatrix | None],
+    missing: list[int],
+    dim: int,
+    seed: int | None,
 ) -> Graph:
-    """Return ``graph`` with learned rows: one table, of which each of ``missing`` has a part."""
+    """Return ``graph`` with ``matrices``, and one table of learned rows for the ``missing`` ones.
+
+    ConfigError: the table exceeds the free memory.
+    """
+    if not missing:
+        return _with_features(graph, TypedFeatures(matrices))
     counts = [graph.schema.vertex_types[number].num_vertices for number in missing]
     total = sum(counts)
+    if 4 * total * dim > (available := read_memory().available):
+        raise ConfigError(
+            f"model.hidden={dim}: expected learned rows of at most {size(available)}, the free "
+            f"memory, got {size(4 * total * dim)} for {total:,} vertices without features; "
+            "model.without_features=degrees learns none"
+        )
     table: Float32Array = np.zeros((total, dim), np.float32)
     if seed is not None:
         table = replace(ROWS_OF_TYPES, dim=dim).draw(total, seed=seed)
-    matrices, first = list(features.matrices), 0
+    first = 0
     for number, count in zip(missing, counts, strict=True):
         rows = table[first : first + count]
         matrices[number] = FeatureMatrix(rows=rows, dtype="float32", width=dim)

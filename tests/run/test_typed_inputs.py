@@ -2,14 +2,17 @@
 
 import numpy as np
 import pytest
+from one_line import one_line
 from typed_graphs import typed_graph
 
 from gnnscale.core import GraphError
+from gnnscale.core.memory import Memory
 from gnnscale.data import from_arrays
 from gnnscale.features import HostFeaturesConfig
 from gnnscale.graph import GraphSchema
 from gnnscale.nn.options import GCN
 from gnnscale.nn.typed_options import RGCN
+from gnnscale.run import typed_inputs
 from gnnscale.run.typed_inputs import learned_rows, read_by_type
 
 SCHEMA = GraphSchema.of(
@@ -52,6 +55,17 @@ def test_constants_and_learned_rows() -> None:
     assert not read_by_type(
         options, typed_graph(SCHEMA, LISTS), seed=None
     ).features.learned_rows.any()
+
+
+def test_rows_by_the_size_of_a_type(monkeypatch) -> None:
+    monkeypatch.setattr(typed_inputs, "_MAX_LEARNED", 2)
+    schema = GraphSchema.of({"user": 2, "item": 3}, [("user", "buys", "item")])
+    graph = read_by_type(RGCN(hidden=4), typed_graph(schema, {(0, 2): [0]}), seed=0)
+    assert (graph.features.learned, graph.features.widths) == ((0,), (4, 1))
+    few = Memory(total=10, available=10, installed=10)
+    monkeypatch.setattr(typed_inputs, "read_memory", lambda: few)
+    with one_line("model.hidden=4", "2 vertices without features", "=degrees"):
+        read_by_type(RGCN(hidden=4), typed_graph(schema, {}), seed=0)
 
 
 def test_a_graph_without_types() -> None:
