@@ -78,6 +78,7 @@ def test_signatures_that_are_not_of_the_run(trained: Trained) -> None:
 @pytest.mark.long
 def test_thresholds_are_those_of_the_runs_rule(trained: Trained, caplog) -> None:
     run = trained("dataset.num_classes=2", "threshold=f1")
+    caplog.clear()  # of a store that was prepared first
     config = load_run(run)
     model = load_trained(run, config)
     chosen = model.thresholds("f1", None)

@@ -48,12 +48,9 @@ def test_the_same_losses_on_any_devices(launched, tmp_path, store, model, plans)
     options = links(store, BUYS, f"model={model}", "epochs=1")
     options += ["task.negatives=popular", "task.loss=softmax"]
     one = launched(tmp_path / "one", *options, "num_threads=2")
-    assert one.losses[-1] < one.losses[0]
     for plan in plans:
         many = launched(tmp_path / plan, *options, *PLANS[plan], "num_threads=2")
-        # Adam divides gradients near 0, of which HGT has many, by their size: rounding shows.
-        tolerance = 1e-3 if model == "hgt" else 1e-4
-        assert many.losses == pytest.approx(one.losses, rel=tolerance)
+        assert many.losses == pytest.approx(one.losses, rel=1e-4)
         assert many.result.test_metric == pytest.approx(one.result.test_metric, abs=1e-2)
 
 

@@ -13,7 +13,6 @@ from gnnscale.data import validation
 from gnnscale.data.formats import sparse
 from gnnscale.data.formats.npz import NpzReader
 from gnnscale.data.formats.text import csv_columns
-from gnnscale.data.split_input import SplitInput
 from gnnscale.data.typed_dataset import TypedDataset
 from gnnscale.graph import Graph
 
@@ -69,7 +68,9 @@ class Heco(TypedDataset):
 
     def read_graph(self) -> Graph:
         """Return the graph of papers, authors and subjects, with edges in both directions."""
-        from gnnscale.data.typed_arrays import from_typed_arrays  # imports torch
+        # These import torch.
+        from gnnscale.data.split_input import SplitInput
+        from gnnscale.data.typed_arrays import from_typed_arrays
 
         features: dict[str, Float32Array | None] = {
             "paper": self._features("p"),
