@@ -97,8 +97,8 @@ def _with_learned_rows(
     if num_bytes > (available := read_memory().available):
         raise ConfigError(
             f"model.hidden={dim}: expected learned rows of at most {size(available)}, the free "
-            f"memory, got {size(num_bytes)} with Adam's state for {total:,} vertices without features; "
-            "model.without_features=degrees learns none"
+            f"memory, got {size(num_bytes)} with Adam's state for {total:,} vertices without "
+            "features; model.without_features=degrees learns none"
         )
     table: Float32Array = np.zeros((total, dim), np.float32)
     if seed is not None:
