@@ -53,14 +53,14 @@ edge_types = {edges}
         self.outputs = nn.ModuleList({outputs})
 
     def forward(self, x_dict, edge_index_dict):
-        x = {{name: layer(x_dict[name]) for name, layer in zip(widths, self.encoders)}}
+        x = {{name: layer(x_dict[name]){first} for name, layer in zip(widths, self.encoders)}}
         for index, conv in enumerate(self.convs):
             out = {call}
             if index < len(self.norms):
 {residual}\
                 out = {{name: norm(out[name]) for name, norm in zip(widths, self.norms[index])}}
                 out = {{
-                    name: functional.dropout(rows.relu(), {dropout}, self.training)
+                    name: functional.dropout(rows{between}, {dropout}, self.training)
                     for name, rows in out.items()
                 }}
             x = out
@@ -182,6 +182,9 @@ class TypedProgram:
             last = "{name: layer(x[name]) for name, layer in zip(widths, self.outputs)}"
         target = self.types.target
         return _PYG.format(
+            # ReLU follows the encoders, or the layers.
+            first=".relu()" if self.config.activates_inputs else "",
+            between="" if self.config.activates_inputs else ".relu()",
             imports=", ".join(sorted({part for _, names in convs for part in names})),
             widths=ascii(dict(zip(self.types.widths, self.model.input_widths, strict=True))),
             edges=ascii(self.types.edges),

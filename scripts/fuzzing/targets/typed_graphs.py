@@ -127,8 +127,8 @@ def _sample(graph: Graph) -> None:
 
 
 def _train(graph: Graph, options: TypedModel) -> None:
-    schema = InputSchema.of(graph)
-    graph = read_by_type(options, schema.fitted(graph), seed=0)
+    graph = read_by_type(options, graph, seed=0)
+    graph = InputSchema.of(graph).fitted(graph)
     types = graph.input_types
     assert types is not None
     torch.manual_seed(0)
