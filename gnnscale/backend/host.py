@@ -240,7 +240,8 @@ class EmulatedBackend(CpuBackend):
         start = time.perf_counter()
         inputs = super().load(batch)
         device, rows = self._accelerator, inputs.traffic.rows
-        row_bytes = self._loader.store.row_bytes
+        # A mean, as the rows of vertex types differ.
+        row_bytes = self._loader.bytes_read(batch) // max(len(batch.input_vertices), 1)
         # Without a cache every row is read from the host.
         missed = len(batch.input_vertices) if rows.hit_rate is None else rows.misses
         seconds = device.cache_seconds(rows.hits * row_bytes, rows.peer_bytes)

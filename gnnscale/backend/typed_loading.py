@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from gnnscale.backend.feature_loading import FeatureLoader
-from gnnscale.core import Array, IntArray
+from gnnscale.core import Access, Array, IntArray, Traffic
 from gnnscale.features import FeatureStore
 from gnnscale.features.typed import TypedStore
 from gnnscale.graph import Graph, TypedFeatures
@@ -51,8 +51,11 @@ class TypedLoader(FeatureLoader):
         return self.with_learned(batch, self.without_rows(batch))
 
     def without_rows(self, batch: MiniBatch) -> Inputs:
-        """Return the model's input for ``batch``, without the rows of types that learn theirs."""
-        return self._model.load(
+        """Return the model's input for ``batch``, without the rows of types that learn theirs.
+
+        Its traffic has those rows, too.
+        """
+        inputs = self._model.load(
             self.store,
             batch,
             None,
@@ -60,6 +63,8 @@ class TypedLoader(FeatureLoader):
             dtype=self.dtype,
             num_threads=self.num_threads,
         )
+        learned = Traffic(rows=Access(host_bytes=self._learned_bytes(batch)))
+        return replace(inputs, traffic=inputs.traffic + learned)
 
     def with_learned(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
         """Return ``inputs`` with the learned rows, whose gradient a backward pass collects."""
@@ -67,7 +72,7 @@ class TypedLoader(FeatureLoader):
         if self._table is None:
             return inputs
         ids = [self._table_rows(batch, number) for number in self._learned_types]
-        rows, traffic = self._table.gather(
+        rows, _ = self._table.gather(
             np.concatenate(ids), dtype=self.dtype, num_threads=self.num_threads
         )
         parts = list(inputs.rows)
@@ -75,7 +80,7 @@ class TypedLoader(FeatureLoader):
             self._learned_types, torch.split(rows, [len(part) for part in ids]), strict=True
         ):
             parts[number] = part
-        return replace(inputs, rows=tuple(parts), traffic=inputs.traffic + traffic)
+        return replace(inputs, rows=tuple(parts))
 
     def _table_rows(self, batch: TypedMiniBatch, vertex_type: int) -> Array:
         """Return the rows in the table of the input vertices of a type that learns its rows."""
@@ -85,14 +90,22 @@ class TypedLoader(FeatureLoader):
         return rows
 
     def bytes_read(self, batch: MiniBatch) -> int:
-        """Return the bytes of the distinct stored rows of ``batch``, |V^0| f^0 S of eq. 7."""
+        """Return the bytes of the distinct rows of ``batch``, |V^0| f^0 S of eq. 7."""
         assert isinstance(batch, TypedMiniBatch)
         assert isinstance(self.store, TypedStore)
-        return sum(
+        stored = sum(
             size * store.row_bytes
             for size, store in zip(batch.type_sizes, self.store.stores, strict=True)
             if store is not None
         )
+        return stored + self._learned_bytes(batch)
+
+    def _learned_bytes(self, batch: MiniBatch) -> int:
+        """Return the bytes of the learned rows of ``batch``."""
+        assert isinstance(batch, TypedMiniBatch)
+        if self._table is None:
+            return 0
+        return self._table.row_bytes * sum(batch.type_sizes[t] for t in self._learned_types)
 
 
 def open_loader(

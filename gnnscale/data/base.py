@@ -140,10 +140,10 @@ class StoredDataset(GraphSource):
         return path
 
     def to_predict(self, trained: TrainedColumns, *, splits: bool) -> "StoredDataset":
-        """Return a copy that does not warn about features when it writes a store.
+        """Return a copy for predictions, which writes its store without warnings about features.
 
-        If the graph is a user's, the copy reads no labels either, unless ``splits``, or ``store``
-        exists and was prepared with these options.
+        The copy reads no labels of a user's graph, unless ``splits``, or ``store`` exists and was
+        prepared with these options.
         """
         dataset = copy(self)
         object.__setattr__(dataset, "_advises", False)

@@ -45,7 +45,7 @@ class InputTypes:
 
 
 class TypedFeatures:
-    """Feature matrices of the vertex types, in the order of the schema.
+    """Feature matrices of a graph, one for each vertex type of its schema, in its order.
 
     The object replaces the one matrix as ``Graph.features`` of a graph with types. Indexing it
     raises GraphError: ``matrices`` have the rows.

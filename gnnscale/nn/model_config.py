@@ -32,6 +32,14 @@ def check_dropout(dropout: float, option: str = "model.dropout") -> None:
         raise ConfigError(f"{option}={dropout}: expected at least 0 and below 1")
 
 
+def check_heads(num_heads: int, hidden: int) -> None:
+    """Raise a ConfigError unless ``num_heads`` divides ``hidden``."""
+    if num_heads < 1 or hidden % num_heads:
+        raise ConfigError(
+            f"model.num_heads={num_heads}: expected a divisor of model.hidden={hidden}"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(ABC):
     """Base of the configuration group ``model``.

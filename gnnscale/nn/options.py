@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gnnscale.core import ConfigError, brief, check_choice, check_range
 from gnnscale.core.config import names, user_code
-from gnnscale.nn.model_config import MAX_HIDDEN, LayeredModel, ModelConfig, check_dropout
+from gnnscale.nn.model_config import (
+    MAX_HIDDEN,
+    LayeredModel,
+    ModelConfig,
+    check_dropout,
+    check_heads,
+)
 
 if TYPE_CHECKING:
     from gnnscale.nn.base import TrainableModel
@@ -78,11 +84,7 @@ class GAT(LayeredModel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.num_heads < 1 or self.hidden % self.num_heads:
-            raise ConfigError(
-                f"model.num_heads={self.num_heads}: expected a divisor of "
-                f"model.hidden={self.hidden}"
-            )
+        check_heads(self.num_heads, self.hidden)
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build a layer without edge features; ``last``: heads are averaged, else concatenated."""

@@ -6,9 +6,9 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from gnnscale.core import ConfigError, check_choice, check_range
+from gnnscale.core import check_choice, check_range
 from gnnscale.graph import GraphSchema
-from gnnscale.nn.model_config import MAX_HIDDEN, NORMS, ModelConfig, check_dropout
+from gnnscale.nn.model_config import MAX_HIDDEN, NORMS, ModelConfig, check_dropout, check_heads
 
 if TYPE_CHECKING:
     from gnnscale.nn.typed.layer import TypedLayer
@@ -163,11 +163,7 @@ class AttentionModel(TypedModel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.num_heads < 1 or self.hidden % self.num_heads:
-            raise ConfigError(
-                f"model.num_heads={self.num_heads}: expected a divisor of "
-                f"model.hidden={self.hidden}"
-            )
+        check_heads(self.num_heads, self.hidden)
 
 
 @dataclass(frozen=True, kw_only=True)

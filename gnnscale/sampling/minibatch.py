@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gnnscale.core import Array, ConfigError
+from gnnscale.core import Array, ConfigError, track
 from gnnscale.core.types import Float32Array, Int32Array, Int64Array, IntArray, UInt32Array
 from gnnscale.graph import Graph
-from gnnscale.ops import Sampled
+from gnnscale.ops import NativeSampler, Sampled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,6 +234,20 @@ class SamplerConfig(ABC):
             f"{line} (sampler.{names[0]}={now}); set model.num_layers={hops}, or "
             f"sampler.{names[0]}={other}"
         )
+
+
+def prepare_weights(native: NativeSampler, graph: Graph, *, num_threads: int) -> None:
+    """Let ``native`` read all edge weights of ``graph``, to draw neighbors by them.
+
+    ConfigError: the graph has no weights.
+    """
+    if graph.edge_weights is None:
+        raise ConfigError(
+            f"sampler=weighted: edges of {graph.path or graph.name} have no weights to draw "
+            "neighbors by; sampler=neighbor draws all alike"
+        )
+    with track(f"reading the weights of {graph.name}"):
+        native.prepare_weights(num_threads=num_threads)
 
 
 def whole_numbers(name: str, values: Any) -> list[int]:

@@ -11,7 +11,6 @@ from gnnscale.core import (
     ConfigError,
     brief,
     check_range,
-    progress,
 )
 from gnnscale.core.config.untrusted import names
 from gnnscale.graph import Graph
@@ -44,18 +43,12 @@ class _FanoutSampler:
         """
         self._graph = graph
         self._native = NativeSampler(graph)
-        if self._by_weight and graph.edge_weights is None:
-            raise ConfigError(
-                f"sampler=weighted: edges of {graph.path or graph.name} have no weights to draw "
-                "neighbors by; sampler=neighbor draws all alike"
-            )
         self.fanouts = minibatch.whole_numbers("fanouts", fanouts)
         self.replace = replace
         self.seed = seed
         self.num_threads = num_threads
         if self._by_weight:
-            with progress.track(f"reading the weights of {graph.name}"):
-                self._native.prepare_weights(num_threads=num_threads)
+            minibatch.prepare_weights(self._native, graph, num_threads=num_threads)
 
     def _sample(self, seeds: Array, step: int, **options: bool) -> minibatch.MiniBatch:
         sampled = self._native.sample_neighbors(

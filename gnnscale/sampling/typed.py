@@ -9,7 +9,7 @@ import numpy as np
 from gnnscale.core import MAX_COUNT, Array, ConfigError, IntArray, brief, listed_numbers
 from gnnscale.graph import Graph, GraphSchema
 from gnnscale.ops import NativeSampler, SampledHop, TypedSample
-from gnnscale.sampling.minibatch import Block, MiniBatch
+from gnnscale.sampling.minibatch import Block, MiniBatch, prepare_weights
 
 #: How neighbors of a list are drawn: all alike, by the weights of edges, or by LABOR, whose random
 #: numbers lists share in a hop or in the whole mini-batch.
@@ -129,11 +129,8 @@ class TypedSampler:
         self._native = NativeSampler(graph)
         self.schema = graph.schema
         self.fanouts = fanouts_by_type(graph.schema, fanouts)
-        if draws == "weight" and graph.edge_weights is None:
-            raise ConfigError(
-                f"sampler=weighted: edges of {graph.path or graph.name} have no weights to draw "
-                "neighbors by; sampler=neighbor draws all alike"
-            )
+        if draws == "weight":
+            prepare_weights(self._native, graph, num_threads=num_threads)
         self.num_threads = num_threads
         sources, destinations = self.schema.sources.tolist(), self.schema.destinations.tolist()
         self._ends = tuple(zip(sources, destinations, strict=True))

@@ -92,7 +92,7 @@ class _UnknownIds:
             )
 
     def refuse(self, edge: EdgeTable, column: str) -> None:
-        """Raise GraphError: no id in ``column`` is of a vertex of the type."""
+        """Raise the GraphError that ``column`` has no id of any vertex of this type."""
         self._merge()
         ids = self._ids.id_map
         if len(self._distinct):
@@ -138,7 +138,10 @@ def _collect(
     ids: Mapping[str, TypeIds],
     collectors: Mapping[str, _UnknownIds],
 ) -> None:
-    """Add the unknown ids in ``ends``, vertex types and columns of a table, to ``collectors``."""
+    """Read a table of edges, and add ids that no vertex has to the collector of their vertex type.
+
+    ``ends`` are pairs of a vertex type and its column in the table.
+    """
 
     def look_up(first: int, batch: Batch) -> list[tuple[Any, bool]]:
         batch = _edges_in(edge, batch)[0]

@@ -68,7 +68,7 @@ class TypedTableOptions:
 
 
 class TypedReading:
-    """Reading of a graph from a table for each type of vertices and edges.
+    """Reader of a graph with types, whose vertices and edges have a table for each type.
 
     Call ``read_topology``, then ``with_features`` when the split is known. ``changes`` has what was
     filled, added or left out, and ``notes`` are entries for ``meta.json``.

@@ -94,7 +94,7 @@ class TaskConfig(ABC):
         return graph
 
     def edge_type_in(self, graph: Graph) -> int:
-        """Return the position in the schema of ``graph`` of the edge type that is predicted.
+        """Return the number, in the schema of ``graph``, of the edge type to be predicted.
 
         Here 0, for tasks that predict no edges.
         """
