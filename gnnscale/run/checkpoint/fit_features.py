@@ -72,17 +72,15 @@ class FeatureFit:
     @property
     def _of(self) -> str:
         """Owner of the features in messages, such as `` of edges``."""
-        return " of edges" if self.of_edges else f" of {brief(self.vertex_type)}" * self._is_typed
-
-    @property
-    def _is_typed(self) -> bool:
-        return self.vertex_type is not None
+        if self.of_edges:
+            return " of edges"
+        return "" if self.vertex_type is None else f" of {brief(self.vertex_type)}"
 
     def _option(self, name: str, columns: Iterable[str]) -> str:
         """Return the setting of option ``name``, features or categories, to ``columns``."""
         prefix = "edge_" if self.of_edges else ""
         values = f"[{join_names(columns)}]"
-        if self._is_typed:
+        if self.vertex_type is not None:
             values = f"{{{brief(self.vertex_type)}: {values}}}"
         return f"dataset.{prefix}{name}={values}"
 
@@ -97,9 +95,9 @@ class FeatureFit:
             self._warn_of_unseen(matrix, columns, trained)
             self._warn_of_gaps(matrix, columns, trained)
         if num_features != self.trained.num_features:
-            hint = f"; set {self._option('features', self.trained.names)}" * bool(
-                trained and (self.of_edges or self._is_typed)
-            )
+            hint = ""
+            if trained and (self.of_edges or self.vertex_type is not None):
+                hint = f"; set {self._option('features', self.trained.names)}"
             unit = " of each edge" if self.of_edges else self._of
             raise ConfigError(
                 f"dataset: {self.description} has {num_features} features{unit}, and the run was "
@@ -144,8 +142,9 @@ class FeatureFit:
         """Refuse features with another scaling than training's, or ``arranged`` anew after it."""
         scaling = self.features.scaling
         if scaling is not None and (scaling != self.trained.scaling or arranged):
+            of_type = "" if self.vertex_type is None else self._of
             raise ConfigError(
-                f"dataset: {self.graph} has features{f'{self._of}' * self._is_typed} with a "
+                f"dataset: {self.graph} has features{of_type} with a "
                 "scaling that is not the run's; prepare it with dataset.standardize=false, so that "
                 "they get that of the run"
             )
