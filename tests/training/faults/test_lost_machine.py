@@ -28,6 +28,7 @@ LONG = (
     *(*TINY, "model.dropout=0", "epochs=100", "runtime.drm=false", "runtime.eval_every=50"),
     *("optimizer=sgd", "optimizer.lr=0.001"),
 )
+ADDRESSES = {"first": "127.0.0.1", "second": "127.0.0.2"}
 #: A machine counts as lost after five seconds.
 SOON = "last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=5"
 
@@ -44,11 +45,10 @@ def machine(store: TCPStore, tmp_path: Path, stores: Path) -> Iterator[Callable[
     started: list[subprocess.Popen[str]] = []
     begins = "torchrun --nnodes=2:3"
     (line,) = [each for each in PAGE.read_text().splitlines() if each.startswith(begins)]
-    line = line.replace("10.0.0.9:29400", f"127.0.0.1:{store.port}").replace(
-        "10.0.0.1", "127.0.0.1"
-    )
-    line = line.replace("--nnodes=2:3", "--nnodes=1:2").replace(
-        "is_host=false", f"is_host=false,{SOON}"
+    line = (
+        line.replace("10.0.0.9:29400", f"127.0.0.1:{store.port}")
+        .replace("--nnodes=2:3", "--nnodes=1:2")
+        .replace("is_host=false", f"is_host=false,{SOON}")
     )
     words = shlex.split(line.replace("every_s=60", "every_s=0.2"))
     at = words.index("--no-python")
@@ -58,7 +58,9 @@ def machine(store: TCPStore, tmp_path: Path, stores: Path) -> Iterator[Callable[
     def begin(name: str) -> subprocess.Popen[str]:
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
-        train = [*words[1:at], "-m", *words[at + 1 :], *LONG]
+        # Ranks follow addresses; equal addresses would leave them to process numbers.
+        own = [word.replace("10.0.0.1", ADDRESSES[name]) for word in words]
+        train = [*own[1:at], "-m", *own[at + 1 :], *LONG]
         with (folder / "errors.txt").open("a") as errors:
             process = subprocess.Popen(
                 [sys.executable, "-m", "torch.distributed.run", *train],
@@ -130,8 +132,6 @@ def test_the_machine_of_rank_0_is_lost(machine, tmp_path, run) -> None:
     wait_for((tmp_path / "first" / "run" / LAST).exists, first)
     second = join(machine, first)
     directory = tmp_path / "second" / "run"
-    # Machines are numbered by their torchruns' process numbers, if their addresses are the same.
-    assert first.pid < second.pid
     wait_for(lambda: num_devices(tmp_path / "first" / "run") == 2, second)
     wait_for(lambda: (directory / LAST).exists(), second)
     lose(first)
