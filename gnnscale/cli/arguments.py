@@ -206,6 +206,8 @@ def check_overrides(arguments: Sequence[str], *, sweep: bool = True) -> None:
     for argument in arguments:
         override = _parsed(argument)
         key = str(override.key_or_group)
+        if (name := texts.repeated_key(argument.partition("=")[2])) is not None:
+            raise ConfigError(f"{brief(argument)}: {brief(name)} appears twice, expected it once")
         if re.match(r"hydra\b", key):
             check_hydra_option(argument, key)
         if key in PLUGIN_GROUPS[:2] and not sweep:

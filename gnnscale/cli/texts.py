@@ -107,6 +107,25 @@ def _is_mapping(value: str) -> bool:
     return override is not None and isinstance(override._value, dict) and len(override._value) > 0
 
 
+def repeated_key(value: str) -> str | None:
+    """Return a key that a mapping has twice, be it in mappings inside; None: there is none.
+
+    Hydra would keep the last of its values.
+    """
+    inner, keys = value.strip(), set[str]()
+    if not (inner.startswith("{") and inner.endswith("}")):
+        return None
+    for part in _split(inner[1:-1]):
+        key, _, content = part.partition(":")
+        key = key.strip().strip("'\"")
+        if key in keys:
+            return key
+        keys.add(key)
+        if (inside := repeated_key(content)) is not None:
+            return inside
+    return None
+
+
 def _list_as_typed(value: str, kind: str) -> str:
     """Return a list, each text in it quoted if Hydra would otherwise read another value."""
     inner = value.strip()

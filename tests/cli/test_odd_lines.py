@@ -147,3 +147,21 @@ def test_text_and_names_are_checked_without_a_process() -> None:
     for argument in ("model=a/b", "model=[gcn,5]", "experiment='../x'", "hydra/sweeper=a.b"):
         with pytest.raises(ConfigError, match="the name of a"):
             check_overrides([argument])
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ("{user: a.csv, item: b.csv, user: c.csv}", "user"),
+        ("{a: {b: [1,2], 'b': 3}}", "b"),
+        ("{a: [b, b], b: {a: 1}}", None),
+        ("[a, a]", None),
+    ],
+)
+def test_a_key_that_a_mapping_has_twice(value: str, name: str | None) -> None:
+    argument = f"dataset.vertices={value}"
+    if name is None:
+        check_overrides([argument])
+        return
+    with pytest.raises(ConfigError, match=f"{name} appears twice"):
+        check_overrides([argument])

@@ -10,6 +10,7 @@ from gnnscale.core import ConfigError, GraphError, brief, check_choice, suggesti
 from gnnscale.core.config.typed import MAPPING_HINT
 from gnnscale.core.config.untrusted import names
 from gnnscale.data.base import StoredDataset
+from gnnscale.data.readers.column_reading import log_unread
 from gnnscale.data.readers.table_files import check_file_name, check_marks, table_files
 from gnnscale.data.readers.table_options import (
     MISSING_POLICIES,
@@ -376,6 +377,7 @@ class TypedTables(TypedDataset):
             table = tables[f"edges.{key}"]
             source, target = end_columns(*(key, edge_type, table, self.ends or {}, self.weight))
             weight = self.weight if self.weight in table.names else None
+            log_unread(table, {source, target, weight}, "weight and dataset.foreign_keys")
             edges.append(
                 EdgeTable(
                     edge_type=edge_type, table=table, source=source, target=target, weight=weight

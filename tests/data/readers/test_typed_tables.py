@@ -85,6 +85,16 @@ def test_a_shop(shop: Any, caplog: pytest.LogCaptureFixture) -> None:
     assert features(shop().read_graph()) == features(graph)
 
 
+def test_columns_of_edges_that_nothing_reads_are_logged(shop: Any, caplog: Any) -> None:
+    caplog.set_level("INFO")
+    shop(orders="user_id,item_id,note,day\nann,10,a,1\n").open()
+    note = "orders.csv: not read: note, day; see dataset.weight and dataset.foreign_keys"
+    assert note in caplog.text
+    caplog.clear()
+    shop().open()
+    assert "orders.csv: not read" not in caplog.text
+
+
 def test_the_store_is_reused_and_written_again_if_a_table_changes(
     shop: Any, tmp_path: Path
 ) -> None:
