@@ -14,7 +14,7 @@ from rich.table import Table
 from gnnscale.core import brief
 from gnnscale.core.artifact.files import size
 from gnnscale.graph import GraphSchema
-from gnnscale.partition import Partition, Parts, PartitionStats
+from gnnscale.partition import Partition, PartitionStats, Parts
 from gnnscale.report.formatting import ABSENT, fixed, print_lines, short, wide
 from gnnscale.report.page.svg import number, svg_file, text
 
@@ -61,9 +61,9 @@ def _type_table(parts: Parts, types: GraphSchema) -> Table:
     table.add_column("part", justify="right")
     largest = np.argsort(-np.diff(types.first_vertices), kind="stable")[:_MAX_TYPES]
     columns = []
-    for number in np.sort(largest).tolist():
-        table.add_column(markup.escape(types.vertex_types[number].name), justify="right")
-        owner = parts.owner[types.vertices(number)]
+    for vertex_type in np.sort(largest).tolist():
+        table.add_column(markup.escape(types.vertex_types[vertex_type].name), justify="right")
+        owner = parts.owner[types.vertices(vertex_type)]
         columns.append(np.bincount(owner[owner >= 0], minlength=parts.num_parts))
     for part, counts in enumerate(zip(*columns, strict=True)):
         if part == _MAX_TABLE_ROWS:

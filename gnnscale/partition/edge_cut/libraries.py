@@ -145,7 +145,8 @@ def cut_by_metis(
 
     METIS, of the tool ``dgl`` or ``metis``, makes equal parts on one thread; vertices move
     afterwards. ``limits`` are the largest numbers of vertices (of all types, and of each), edges
-    and training vertices of a part, as multiples of its share. The result does not depend on ``num_threads``.
+    and training vertices of a part, as multiples of its share. The result does not depend on
+    ``num_threads``.
     """
     undirected = multilevel.make_undirected(graph, "METIS", num_threads=num_threads)
     weights = undirected.weights

@@ -16,7 +16,6 @@ from gnnscale.core import Float64Array, GraphError, Int32Array, Int64Array, IntA
 from gnnscale.graph import Graph
 from gnnscale.sampling.seed_order import labeled_vertices
 
-
 #: Weights of a vertex apart from its type: 1, the in-degree, 1 for a training vertex.
 NUM_COMMON = 3
 #: Largest number of types that are balanced: native code balances 8 weights.
