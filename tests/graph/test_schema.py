@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_line import one_line
-from typed_graphs import random_lists, shop, typed_graph
+from typed_graphs import SCHEMAS, random_lists, shop, typed_graph
 
 from gnnscale.core.errors import GraphError
 from gnnscale.graph import EdgeType, GraphSchema
@@ -63,24 +63,14 @@ def test_lists_of_vertices_by_hand() -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(
-    sizes=st.lists(st.integers(0, 4), min_size=1, max_size=4).filter(sum),
-    ends=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=6),
-    seed=st.integers(0, 99),
-)
-def test_a_graph_without_its_types_has_all_neighbors(sizes, ends, seed) -> None:
-    types = {f"t{number}": size for number, size in enumerate(sizes)}
-    edges = [
-        (f"t{source % len(sizes)}", f"r{number}", f"t{destination % len(sizes)}")
-        for number, (source, destination) in enumerate(ends)
-    ]
-    schema = GraphSchema.of(types, edges)
+@given(SCHEMAS, st.integers(0, 99))
+def test_a_graph_without_its_types_has_all_neighbors(schema, seed) -> None:
     lists = random_lists(schema, np.random.default_rng(seed), 2)
     graph = typed_graph(schema, lists)
     merged = graph.without_types()
-    assert (merged.types, merged.num_vertices, merged.num_features) == (None, sum(sizes), 0)
+    assert (merged.types, merged.num_features) == (None, 0)
     assert merged.indices is graph.indices
-    assert len(merged.indptr) == sum(sizes) + 1
+    assert merged.num_vertices == schema.num_vertices == len(merged.indptr) - 1
     for v in range(schema.num_vertices):
         expected = [u for (_, end), sources in lists.items() if end == v for u in sources]
         neighbors = merged.indices[merged.indptr[v] : merged.indptr[v + 1]]
