@@ -183,15 +183,12 @@ class GraphSchema:
         ``indptr`` ``[num_rows + 1]`` has the offsets of the lists; those of a vertex lie one after
         the other. The result is ``[num_vertices + 1]``, offsets into the same ``indices``.
         """
+        offsets = np.full(self.num_vertices + 1, indptr[-1], np.int64)
         strides = np.bincount(self.destinations, minlength=len(self.vertex_types))
-        firsts = [
-            self.first_rows[number] + stride * np.arange(vertices.num_vertices)
-            for number, (vertices, stride) in enumerate(
-                zip(self.vertex_types, strides, strict=True)
-            )
-        ]
-        rows = np.concatenate([*firsts, self.first_rows[-1:]])
-        offsets: Int64Array = np.asarray(indptr)[rows]
+        for number, stride in enumerate(strides.tolist()):
+            first, end = self.first_rows[number : number + 2]
+            firsts = indptr[first:end:stride] if stride else indptr[first]
+            offsets[self.vertices(number)] = firsts
         return offsets
 
     def wrong_source(self, first_row: int, lengths: Array, ids: Array) -> int | None:
