@@ -27,6 +27,7 @@ WHOLE = {
     "nn/test_edge_features.py": "models over graphs whose edges have features",
     "api/loader/test_lightning.py": "the loader in a Trainer of PyTorch Lightning",
     "nn/test_weighted_edges.py": "all models over graphs with weights",
+    "partition/test_typed.py": "partitions of graphs with types",
     "report/test_hostile_fields.py": "texts that end in another program's input",
     "training/faults/test_ended.py": "runs that are ended, or lose their server",
     "training/faults/test_killed.py": "runs that lose a worker, and go on",

@@ -271,8 +271,6 @@ def _check_sampler(config: RunConfig) -> None:
 def _check_types(config: RunConfig, model: TypedModel) -> None:
     """Refuse options that models of graphs with types do not support."""
     option = f"model={model.name.lower()}"
-    if config.partitioner.divides != "nothing":
-        raise partitioned_error(config, option, "which divides vertices of one type")
     if config.requests_caches:
         raise ConfigError(f"{option}: {NO_CACHES} are of vertices of one type")
     if config.exchange is not None:

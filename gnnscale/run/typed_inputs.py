@@ -124,9 +124,14 @@ def degree_rows(graph: Graph, vertex_type: int) -> Float32Array:
     """Return ``log(1 + degree)`` of the vertices of a type, a column for each edge type at it.
 
     The columns are ``[n, k]`` float32: in-degrees by the edge types that end at the type, then
-    out-degrees by those that start at it. GraphError: no edge type does.
+    out-degrees by those that start at it. GraphError: no edge type does, or ``graph`` is a part.
     """
     schema = graph.schema
+    if graph.degrees is not None:
+        raise GraphError(
+            f"{graph.path or graph.name}: model.without_features=degrees: expected a full graph, "
+            "got one part; model.without_features=learned reads no degrees"
+        )
     columns: list[Array] = []
     for number in np.flatnonzero(schema.destinations == vertex_type).tolist():
         rows = schema.rows(number)
