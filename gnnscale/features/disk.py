@@ -54,13 +54,15 @@ class DiskRows:
         )
 
     @classmethod
-    def of(cls, graph: Graph, *, max_gap_bytes: int) -> "DiskRows":
-        """Open the feature file of ``graph``; ConfigError: the features are in memory."""
+    def of(cls, graph: Graph, *, max_gap_bytes: int, vertex_type: int = 0) -> "DiskRows":
+        """Open the feature file of a vertex type; ConfigError: the features are in memory.
+
+        ``vertex_type`` is a position in the schema of ``graph``.
+        """
+        rows, matrix = mapped_features(graph, vertex_type), graph.matrices[vertex_type]
+        assert matrix is not None
         return cls(
-            mapped_features(graph),
-            dtype_name=graph.feature_dtype,
-            num_features=graph.num_features,
-            max_gap_bytes=max_gap_bytes,
+            rows, dtype_name=matrix.dtype, num_features=matrix.width, max_gap_bytes=max_gap_bytes
         )
 
     def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
@@ -92,20 +94,34 @@ class DiskRows:
         self._reader.close()
 
 
-def features_file(graph: Graph) -> Path:
-    """Return the path of the feature file of ``graph``; ConfigError: the features are in memory."""
-    return Path(str(mapped_features(graph).filename))
+def features_file(graph: Graph, vertex_type: int = 0) -> Path:
+    """Return the path of a vertex type's feature file; ConfigError: the features are in memory."""
+    return Path(str(mapped_features(graph, vertex_type).filename))
 
 
-def mapped_features(graph: Graph) -> np.memmap[Any, Any]:
-    """Return the mapped features of ``graph``; ConfigError: they are in memory, without a file."""
-    features: Any = graph.features
-    if not isinstance(features, np.memmap) or not features.flags.c_contiguous:
+def mapped_features(graph: Graph, vertex_type: int = 0) -> np.memmap[Any, Any]:
+    """Return the mapped features of a vertex type; ConfigError: they are in memory, or none."""
+    matrix = graph.matrices[vertex_type]
+    rows: Any = None if matrix is None else matrix.rows
+    if not isinstance(rows, np.memmap) or not rows.flags.c_contiguous:
         raise ConfigError(
             f"features=disk: expected features in a file, got those of {graph.path or graph.name} "
             "in memory; a graph store on disk has them in a file"
         )
-    return features
+    return rows
+
+
+def types_in_files(graph: Graph) -> list[int]:
+    """Return the positions in the schema of the vertex types whose features are in files.
+
+    Without such a type it is the first type, which ``mapped_features`` refuses.
+    """
+    numbers = [
+        number
+        for number, matrix in enumerate(graph.matrices)
+        if matrix is not None and isinstance(matrix.rows, np.memmap) and len(matrix.rows)
+    ]
+    return numbers or [0]
 
 
 _SEED = 0
