@@ -219,15 +219,15 @@ def _reads_per_s(file: str, size: int, num_bytes: int, *, depth: int, seconds: f
 
 #: Bytes of the offset of a resident list.
 _OFFSET_BYTES = 8
-#: Bytes of a bitmap block, which says which of 64 vertices have a resident list.
-_BLOCK_BYTES, _BLOCK_VERTICES = 16, 64
+#: Bytes of a bitmap block, which says which of 64 lists are resident.
+_BLOCK_BYTES, _BLOCK_LISTS = 16, 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResidentAdjacency:
     """Choice of the adjacency lists that host memory holds, with the expected hits."""
 
-    vertices: IntArray  #: ``[k]`` vertices of the lists, ascending, of the type of ``indices``
+    rows: IntArray  #: ``[k]`` numbers of the lists, ascending, of the type of ``indices``
     part: float  #: share of the graph's edges in the lists, 0 to 1
     expected_hits: float  #: expected share of list reads that memory serves, 0 to 1
 
@@ -238,30 +238,30 @@ def choose_resident_lists(
     """Return the adjacency lists with the most reads per byte that fit into ``memory_bytes``.
 
     Legion (Sun et al. 2023, section 4.2.1) ranks lists by hotness. Here hotness is divided by the
-    bytes of a list, since sampling reads few entries of a long list. ``reads`` (``[num_vertices]``)
+    bytes of a list, since sampling reads few entries of a long list. ``reads`` (``[num_lists]``)
     are expected reads of each list, in any unit; memory includes offsets and bitmap.
     """
     degrees = np.diff(graph.indptr)
     num_bytes = degrees * graph.indices.itemsize + _OFFSET_BYTES
     read = np.flatnonzero((degrees > 0) & (reads > 0))
     order = read[np.argsort(-reads[read] / num_bytes[read], kind="stable")]
-    bitmap = (graph.num_vertices // _BLOCK_VERTICES + 1) * _BLOCK_BYTES
+    bitmap = (len(degrees) // _BLOCK_LISTS + 1) * _BLOCK_BYTES
     fitting = np.cumsum(num_bytes[order]) <= memory_bytes - bitmap
-    vertices = np.sort(order[fitting]).astype(graph.indices.dtype)
+    rows = np.sort(order[fitting]).astype(graph.indices.dtype)
     total = float(reads[read].sum(dtype=np.float64))
     return ResidentAdjacency(
-        vertices=vertices,
-        part=float(degrees[vertices].sum()) / max(graph.num_edges, 1),
-        expected_hits=float(reads[vertices].sum(dtype=np.float64)) / total if total else 0.0,
+        rows=rows,
+        part=float(degrees[rows].sum()) / max(graph.num_edges, 1),
+        expected_hits=float(reads[rows].sum(dtype=np.float64)) / total if total else 0.0,
     )
 
 
-def open_lists(graph: Graph, vertices: IntArray, *, max_gap_bytes: int) -> ops.DiskLists:
-    """Return a reader of ``graph.indices`` in a file, with the lists of ``vertices`` in memory.
+def open_lists(graph: Graph, rows: IntArray, *, max_gap_bytes: int) -> ops.DiskLists:
+    """Return a reader of ``graph.indices`` in a file, with the lists ``rows`` in memory.
 
-    ``vertices`` ascend. ``max_gap_bytes`` is the largest gap between two neighbors that one request
-    reads. ConfigError: there is no file. GraphError: the topology is damaged. OSError: the file
-    cannot be read.
+    ``rows`` ascend: they are vertices, or with types rows of the schema. ``max_gap_bytes`` is the
+    largest gap between two neighbors that one request reads. ConfigError: there is no file.
+    GraphError: the topology is damaged. OSError: the file cannot be read.
     """
     indices = mapped_indices(graph)
     with ops.naming_graph(graph.path or graph.name):
@@ -269,7 +269,7 @@ def open_lists(graph: Graph, vertices: IntArray, *, max_gap_bytes: int) -> ops.D
             str(indices.filename),
             graph.indptr,
             indices,
-            vertices,
+            rows,
             offset=indices.offset,
             max_gap_bytes=min(max_gap_bytes, MAX_GAP_BYTES),
         )

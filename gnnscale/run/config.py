@@ -286,8 +286,6 @@ def _check_types(config: RunConfig, model: TypedModel) -> None:
         raise ConfigError(
             f"{option}: expected sampler=neighbor, labor, weighted or full, got sampler=layerwise"
         )
-    if getattr(config.sampler, "memory_bytes", None) is not None:
-        raise ConfigError(f"{option}: expected sampler.memory_bytes=null, got a number")
     for device in config.device_plan.parsed():
         if not device.takes_types or device.samples:
             raise ConfigError(

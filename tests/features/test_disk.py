@@ -115,12 +115,12 @@ def test_lists_with_most_reads_a_byte_are_held(tiny_graph: Graph) -> None:
         *((60, every), (10**6, every)),
     ):
         found = choose_resident_lists(tiny_graph, reads, memory_bytes=memory)
-        assert found.vertices.tolist() == held
-        assert found.vertices.dtype == tiny_graph.indices.dtype
+        assert found.rows.tolist() == held
+        assert found.rows.dtype == tiny_graph.indices.dtype
     found = choose_resident_lists(tiny_graph, reads, memory_bytes=44)
     assert (found.part, found.expected_hits) == (pytest.approx(3 / 6), pytest.approx(17 / 19))
     found = choose_resident_lists(tiny_graph, np.zeros(5, np.float32), memory_bytes=10**6)
-    assert (len(found.vertices), found.part, found.expected_hits) == (0, 0, 0)
+    assert (len(found.rows), found.part, found.expected_hits) == (0, 0, 0)
 
 
 @pytest.mark.long
@@ -130,7 +130,7 @@ def test_memory_is_not_exceeded(random_graph: Any, tmp_path_factory: Any, data: 
     graph = random_graph(60, 400, num_features=1)
     reads = np.float32(data.draw(st.lists(st.integers(0, 9), min_size=60, max_size=60)))
     memory = data.draw(st.integers(0, 3000))
-    held = choose_resident_lists(graph, reads, memory_bytes=memory).vertices
+    held = choose_resident_lists(graph, reads, memory_bytes=memory).rows
     path = tmp_path_factory.mktemp("lists") / "indices.npy"
     np.save(path, graph.indices)
     lists = open_lists(replace(graph, indices=map_npy(path)), held, max_gap_bytes=0)
