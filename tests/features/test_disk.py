@@ -6,20 +6,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typed_graphs import shop
 
 from gnnscale.core import Access, ConfigError, GraphError
 from gnnscale.core.artifact.npy import map_npy
 from gnnscale.features import disk
 from gnnscale.features.disk import (
     DiskRates,
+    DiskRows,
     cached_disk_rates,
     choose_resident_lists,
+    features_file,
     indices_file,
+    mapped_features,
     mapped_indices,
     max_read_gap,
     measure_disk,
     open_lists,
     take_reads,
+    types_in_files,
 )
 from gnnscale.graph import Graph
 from gnnscale.sampling import NeighborSampler
@@ -162,3 +167,21 @@ def test_damaged_offsets_of_a_list_name_the_graph(stored: Graph) -> None:
     indptr[1] = 9
     with pytest.raises(GraphError, match="tiny: damaged, indptr: the neighbours of vertex 0"):
         open_lists(replace(stored, indptr=indptr), np.int32([0]), max_gap_bytes=0)
+
+
+def test_features_of_types_are_in_files_of_their_own(tmp_path: Path) -> None:
+    memory = shop(num_users=20, num_items=12)
+    memory.save(tmp_path / "shop")
+    stored = Graph.open(tmp_path / "shop")
+    assert types_in_files(stored) == [0, 2]
+    assert [features_file(stored, number).name for number in (0, 2)] == [
+        *("features-0.npy", "features-2.npy")
+    ]
+    rows = DiskRows.of(stored, max_gap_bytes=0, vertex_type=0)
+    assert (rows.num_rows, rows.num_features, rows.dtype_name) == (9, 2, "float16")
+    assert np.array_equal(rows.profile_rows(np.int32([8, 1])), mapped_features(stored)[[8, 1]])
+    rows.close()
+    assert types_in_files(memory) == [0]
+    for graph, number in ((memory, 0), (stored, 1)):  # users have no features
+        with pytest.raises(ConfigError, match=r"^features=disk: expected features in a file"):
+            mapped_features(graph, number)
