@@ -24,7 +24,7 @@ from gnnscale.features import DiskFeaturesConfig, FeatureStore, SharedFeaturesCo
 from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.features.tiered.policies import check_dynamic_caches
 from gnnscale.features.tiered.store import TieredStore
-from gnnscale.features.tiered.typed import TypedTieredStore
+from gnnscale.features.typed_tier import TypedTieredStore
 from gnnscale.graph import Graph
 from gnnscale.nn.learned_embeddings import LearnedFeatureStore
 from gnnscale.planner import CardRates, Cuda, Device, owns_steps, shared_collective

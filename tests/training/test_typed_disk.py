@@ -49,12 +49,9 @@ DISK = ("features=disk", "features.memory_bytes=320_000", "features.window=2")
 LISTS = "sampler.memory_bytes=20_000"
 #: What is read from the disk, and how mini-batches are prepared.
 RUNS = {
-    "look_ahead": (*DISK, "runtime.prefetch=none"),
-    "two_stage": (*DISK, "runtime.prefetch=two_stage"),
+    "rows": (*DISK, "runtime.prefetch=none"),
     "static": (*DISK, "features.policy=out_degree", "runtime.prefetch=one_stage"),
-    "whole": ("features=disk", "features.memory_bytes=1e8", "runtime.prefetch=two_stage"),
-    "lists": (LISTS, "runtime.prefetch=one_stage"),
-    "both": (*DISK, "sampler.memory_bytes=0", "runtime.prefetch=two_stage"),
+    "lists": (*DISK, "sampler.memory_bytes=0", "runtime.prefetch=two_stage"),
 }
 
 
@@ -78,7 +75,6 @@ def read(run) -> tuple[int, int]:
 @pytest.mark.parametrize(
     "changes",
     [
-        (),
         ("model.without_features=constant", "sampler.edge_fanouts={item-bought-by-user:[3,0]}"),
         ("task=links", "task.edge_type=user-buys-item", "batch_size=512"),
         ("runtime.deterministic=true", "model=hgt"),

@@ -298,24 +298,27 @@ def divide_memory(memory_bytes: int, demands: Sequence[TypeDemand]) -> list[int]
     a step exceed the memory.
     """
     parts = [demand.step_bytes for demand in demands]
-    rest = memory_bytes - sum(parts)
-    if rest < 0:
-        raise _no_memory(memory_bytes, -rest, demands[0].horizon.least_window)
-    chances = [ReadChances.of(each.sample.vertices, each.horizon.priority) for each in demands]
-    types = np.repeat(np.arange(len(demands)), [len(each.chance) for each in chances])
+    remaining = memory_bytes - sum(parts)
+    if remaining < 0:
+        raise _no_memory(memory_bytes, -remaining, demands[0].horizon.least_window)
+    classes = [
+        ReadChances.of(demand.sample.vertices, demand.horizon.priority) for demand in demands
+    ]
+    types = np.repeat(np.arange(len(demands)), [len(of_type.chance) for of_type in classes])
     class_bytes = np.concatenate(
         [
-            each.num_vertices * demand.slot_bytes
-            for each, demand in zip(chances, demands, strict=True)
+            of_type.num_vertices * demand.slot_bytes
+            for of_type, demand in zip(classes, demands, strict=True)
         ]
     )
-    order = np.argsort(-np.concatenate([each.chance for each in chances]), kind="stable")
-    ends = np.minimum(np.cumsum(class_bytes[order]), rest)
-    added = np.bincount(types[order], np.diff(ends, prepend=0), len(demands)).astype(np.int64)
-    surplus = rest - int(added.sum())
+    order = np.argsort(-np.concatenate([of_type.chance for of_type in classes]), kind="stable")
+    ends = np.minimum(np.cumsum(class_bytes[order]), remaining)
+    row_bytes = np.zeros(len(demands), np.int64)
+    np.add.at(row_bytes, types[order], np.diff(ends, prepend=0))
+    surplus = remaining - int(row_bytes.sum())
     return [
-        part + more + surplus * part // (memory_bytes - rest)
-        for part, more in zip(parts, added.tolist(), strict=True)
+        part + rows + surplus * part // sum(parts)
+        for part, rows in zip(parts, row_bytes.tolist(), strict=True)
     ]
 
 

@@ -39,8 +39,8 @@ from gnnscale.features.tiered.setup import (
     open_buffer,
 )
 from gnnscale.features.tiered.store import TieredStore
-from gnnscale.features.tiered.typed import TypedTieredStore, sample_by_type
 from gnnscale.features.typed import TypedStore
+from gnnscale.features.typed_tier import TypedTieredStore, sample_by_type
 from gnnscale.graph import Graph
 from gnnscale.planner import device_plan
 from gnnscale.planner.cost_model import BatchSize, SourceEffect, Workload

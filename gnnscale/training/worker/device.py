@@ -27,7 +27,7 @@ from gnnscale.features import FeatureStore
 from gnnscale.features.multilevel import MultiLevelStore
 from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.features.tiered.store import TieredReader
-from gnnscale.features.tiered.typed import TypedReader
+from gnnscale.features.typed_tier import TypedReader
 from gnnscale.nn import TrainableModel
 from gnnscale.nn.optim import OptimizerConfig
 from gnnscale.planner import Device, apportion, owns_steps

@@ -12,8 +12,8 @@ from gnnscale.features import HostFeatures
 from gnnscale.features.tiered.policies import TierPlanner
 from gnnscale.features.tiered.sizing import SampledBatches
 from gnnscale.features.tiered.store import WorkerBuffer
-from gnnscale.features.tiered.typed import TypedTieredStore, rows_by_type, sample_by_type
 from gnnscale.features.typed import TypedStore
+from gnnscale.features.typed_tier import TypedTieredStore, rows_by_type, sample_by_type
 from gnnscale.graph import GraphSchema
 from gnnscale.sampling import TypedMiniBatch, TypedSampler
 
