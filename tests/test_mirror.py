@@ -50,6 +50,7 @@ WHOLE = {
     "training/test_preaggregated.py": "training on rows aggregated beforehand",
     "training/test_tiers.py": "rows of a disk change nothing that is learnt",
     "training/test_lists.py": "neighbour lists of a disk change nothing that is learnt",
+    "training/test_typed_disk.py": "rows and lists of vertex types on a disk change nothing learnt",
     "training/test_quantized.py": "runs on features of int8 and int4",
     "training/test_links.py": "link prediction, from edges to ranks",
     "training/test_structureless.py": "noise is predicted by chance, whatever trains",

@@ -225,6 +225,14 @@ class Graph(Topology):
         return self.labels.dtype.kind == "f"
 
     @property
+    def matrices(self) -> tuple[FeatureMatrix | None, ...]:
+        """Features of each vertex type of the schema; None: the type has none."""
+        if isinstance(self.features, TypedFeatures):
+            return self.features.matrices
+        dtype: Any = self.feature_dtype
+        return (FeatureMatrix(rows=self.features, dtype=dtype, width=self.num_features),)
+
+    @property
     def feature_bytes(self) -> int:
         """Bytes of the feature matrix of all vertices, as stored."""
         return self.features.nbytes

@@ -32,21 +32,12 @@ def read_by_type(model: ModelConfig, graph: Graph, *, seed: int | None) -> Graph
     if not isinstance(model, TypedModel):
         return graph
     if graph.types is None:
-        dtype: Any = graph.feature_dtype
-        matrix = FeatureMatrix(rows=graph.features, dtype=dtype, width=graph.num_features)
-        graph = _with_features(replace(graph, types=graph.schema), TypedFeatures([matrix]))
-    features: object = graph.features
-    assert isinstance(features, TypedFeatures)
-    missing = [
-        number
-        for number, (vertices, matrix) in enumerate(
-            zip(graph.schema.vertex_types, features.matrices, strict=True)
-        )
-        if matrix is None
-    ]
+        features = TypedFeatures(graph.matrices)
+        graph = _with_features(replace(graph, types=graph.schema), features)
+    missing = [number for number, matrix in enumerate(graph.matrices) if matrix is None]
     if not missing:
         return graph
-    matrices, learned = list(features.matrices), []
+    matrices, learned = list(graph.matrices), []
     for number in missing:
         kind = model.without_features or _default_rows(graph, number)
         if kind == "learned":
