@@ -255,6 +255,23 @@ class Graph(Topology):
             rows[part] = quantized(values, dtype)
         return replace(self, features=rows, feature_dtype=dtype, num_quantized=width)
 
+    def without_types(self) -> Graph:
+        """Return the graph with one list of neighbors a vertex, over all edge types, and no types.
+
+        A graph without types returns itself. The result shares all arrays but ``indptr``, has no
+        features of vertices, and reads neighbors in memory.
+        """
+        if self.types is None:
+            return self
+        return replace(
+            self,
+            indptr=self.types.vertex_offsets(self.indptr),
+            features=np.empty((self.num_vertices, 0), np.float32),
+            feature_dtype="float32",
+            types=None,
+            lists=None,
+        )
+
     def without_edge_features(self) -> Graph:
         """Return the graph without edge features, for a model that does not use them."""
         return replace(self, edges=replace(self.edges, rows=None, features=None))

@@ -177,6 +177,23 @@ class GraphSchema:
         ids: IntArray = self.first_vertices[types] + offsets
         return ids
 
+    def vertex_offsets(self, indptr: Int64Array) -> Int64Array:
+        """Return where the neighbors of each vertex begin, over all edge types that end at it.
+
+        ``indptr`` ``[num_rows + 1]`` has the offsets of the lists; those of a vertex lie one after
+        the other. The result is ``[num_vertices + 1]``, offsets into the same ``indices``.
+        """
+        strides = np.bincount(self.destinations, minlength=len(self.vertex_types))
+        firsts = [
+            self.first_rows[number] + stride * np.arange(vertices.num_vertices)
+            for number, (vertices, stride) in enumerate(
+                zip(self.vertex_types, strides, strict=True)
+            )
+        ]
+        rows = np.concatenate([*firsts, self.first_rows[-1:]])
+        offsets: Int64Array = np.asarray(indptr)[rows]
+        return offsets
+
     def wrong_source(self, first_row: int, lengths: Array, ids: Array) -> int | None:
         """Return the position in ``ids`` of the first source of a type that its list does not hold.
 
