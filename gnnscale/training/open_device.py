@@ -160,7 +160,7 @@ def _feature_store(
     Learned embeddings, the device's ``cache``, ``tier``, preaggregated rows, ``host``.
     """
     if data.graph.types is not None:
-        return host
+        return host if cache is None else cache.store
     if learning.trained.vertex_rows is not None:
         return LearnedFeatureStore(learning.trained.vertex_rows)
     if cache is not None:

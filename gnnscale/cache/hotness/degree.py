@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from gnnscale.ops import naming_graph
 from gnnscale.partition.simple import splitmix64
 
 _SLICE_ENTRIES = 1 << 20
+
+#: Neighbors per vertex at one hop, or with types for each edge type.
+Fanout: TypeAlias = int | Sequence[int]
 
 
 def slices(num_entries: int) -> Iterator[slice]:
@@ -54,7 +57,7 @@ def degree_ratio(graph: Graph) -> Float32Array:
     samplers follow out-edges. Samplers here follow in-edges: the benefit is the out-degree of
     ``v``, and the cost its in-degree. An empty list counts as one entry. Takes 16 bytes per vertex.
     """
-    benefit = out_degree(graph)
+    benefit, graph = out_degree(graph), graph.without_types()
     ratio = np.empty(graph.num_vertices, np.float32)
     for rows in slices(graph.num_vertices):
         cost = np.diff(graph.indptr[rows.start : rows.stop + 1])
@@ -86,6 +89,7 @@ def pagerank(
         train: ``[n]`` distinct vertices, at least one.
         num_threads: threads to use; the result does not depend on it.
     """
+    graph = graph.without_types()
     rank = np.zeros(graph.num_vertices)
     rank[train] = 1 / len(train)
     received = np.empty_like(rank)
@@ -108,7 +112,7 @@ def pagerank(
 
 @dataclass(frozen=True, kw_only=True)
 class Inclusion:
-    """Expected reads by one mini-batch of each vertex's feature row and adjacency list."""
+    """Expected reads by one mini-batch of each vertex's feature row and adjacency lists."""
 
     #: ``[num_vertices]`` float32 probability that the vertex is an input vertex
     probability: Float32Array
@@ -119,7 +123,7 @@ class Inclusion:
 def inclusion(
     graph: Graph,
     train: IntArray,
-    fanouts: Sequence[int],
+    fanouts: Sequence[Fanout],
     *,
     batch_size: float,
     replace: bool = False,
@@ -144,35 +148,60 @@ def inclusion(
     with ``c_0 = 0``, and ``q_0 = batch_size / number of training vertices`` for training vertices
     and 0 for all other vertices. If v was reached before hop h, the hop traverses m_h(v) =
     ``min(degree, fanout)`` edges from v, and reads the offsets of its list. With ``replace``, ``t =
-    1 - (1 - 1 / degree)^fanout``, and ``m = fanout`` unless v has no in-neighbors. Takes 24 bytes
-    per vertex, and 8 for the result.
+    1 - (1 - 1 / degree)^fanout``, and ``m = fanout`` unless v has no in-neighbors. In a graph with
+    types, c_h, t_h and the degree are those of a list, of which v has one for each edge type, and
+    the offsets of all lists of v are one read. Takes 24 bytes per list or vertex, whichever are
+    more, and 8 for the result.
 
     Args:
         train: ``[n]`` distinct vertices, at least one.
-        fanouts: neighbors per vertex, from the seeds outwards; -1 takes all.
+        fanouts: neighbors per vertex, from the seeds outwards; -1 takes all. In a graph with types
+            a hop may have a number for each edge type.
         batch_size: mean of the seeds of a batch, drawn from ``train``.
         replace: whether neighbors are sampled with replacement.
     """
-    num_vertices = graph.num_vertices
     seeded = min(1.0, batch_size / len(train))
-    probability, picked, missed = (np.zeros(num_vertices) for _ in range(3))
+    lists = np.zeros(graph.num_vertices, np.float32)
+    # Values of lists are sent along edges to vertices, so that both have one length.
+    indptr, missing = graph.indptr, graph.num_vertices - (len(graph.indptr) - 1)
+    if missing > 0:
+        indptr = np.concatenate([indptr, np.full(missing, indptr[-1])])
+    probability, picked, missed = (np.zeros(len(indptr) - 1) for _ in range(3))
     probability[train] = seeded
-    lists = np.zeros(num_vertices, np.float32)
     with np.errstate(divide="ignore"):  # a certain vertex has log1p(-1) = -inf
         for fanout in fanouts:
-            for rows in slices(num_vertices):
-                degrees = np.diff(graph.indptr[rows.start : rows.stop + 1])
-                lists[rows] += probability[rows] * (_num_picked(degrees, fanout, replace) + 1)
-                share = _share_picked(degrees, fanout, replace)
-                picked[rows] += share * (probability[rows] - picked[rows])
+            for rows, vertices, number, offsets in _parts(graph, fanout):
+                ends = slice(rows.start + 1, rows.stop + 1, rows.step)
+                degrees, reached = indptr[ends] - indptr[rows], probability[vertices]
+                lists[vertices] += reached * (_num_picked(degrees, number, replace) + offsets)
+                share = _share_picked(degrees, number, replace)
+                picked[rows] += share * (reached - picked[rows])
                 np.log1p(-np.minimum(picked[rows], 1), out=missed[rows])
             probability[:] = 0
             probability[train] = np.log1p(-seeded)
             with naming_graph(graph.path or graph.name):
-                topology = graph.indptr, graph.indices
+                topology = indptr, graph.indices
                 ops.scatter_to_neighbors(*topology, missed, probability, num_threads=num_threads)
             np.subtract(0, np.expm1(probability, out=probability), out=probability)
+    probability = probability[: graph.num_vertices]
     return Inclusion(probability=probability.astype(np.float32), lists=lists)
+
+
+def _parts(graph: Graph, fanout: Fanout) -> Iterator[tuple[slice, slice, int, int]]:
+    """Yield parts of all lists of ``graph``: their rows, their vertices and their fan-out.
+
+    The last entry is 1 in the first part with a list of these vertices, and 0 in others.
+    """
+    if graph.types is None:
+        assert isinstance(fanout, int)
+        yield from ((part, part, fanout, 1) for part in slices(graph.num_vertices))
+        return
+    numbers = [fanout] * len(graph.types.edge_types) if isinstance(fanout, int) else fanout
+    destinations = graph.types.destinations.tolist()
+    for edge_type, (number, destination) in enumerate(zip(numbers, destinations, strict=True)):
+        is_first = destination not in destinations[:edge_type]
+        vertices = graph.types.vertices(destination)
+        yield graph.types.rows(edge_type), vertices, number, int(is_first)
 
 
 def _num_picked(degrees: Int64Array, fanout: int, replace: bool) -> Int64Array:
