@@ -76,16 +76,16 @@ class TypedStore(FeatureStore):
 
     def gather_types(
         self, batch: TypedMiniBatch, *, dtype: torch.dtype, num_threads: int
-    ) -> tuple[tuple[torch.Tensor, ...], Traffic]:
+    ) -> tuple[tuple[torch.Tensor, ...], tuple[Traffic, ...]]:
         """Return for each vertex type the rows of the input vertices of ``batch``, and the traffic.
 
         ``dtype`` is float32 or bfloat16.
         """
-        rows, traffic = [], Traffic()
+        rows, traffic = [], []
         for number in range(len(self.stores)):
             part, read = self.rows_of(
                 number, batch.vertices(number), dtype=dtype, num_threads=num_threads
             )
             rows.append(part)
-            traffic += read
-        return tuple(rows), traffic
+            traffic.append(read)
+        return tuple(rows), tuple(traffic)
