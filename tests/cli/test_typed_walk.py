@@ -128,12 +128,15 @@ def test_commands_on_the_graph(shop: Path, run: Run, trained: Path) -> None:
     store = run("prepare", *tables).succeeded().stdout.strip()
     assert "features-1.npy" in run("doctor", f"store={store}").succeeded().stdout
     for command, purpose in (
-        ("plan-cache", "caches"),
         ("partition", "a partition"),
         ("simulate", "a simulation"),
         ("generate", "an FPGA design"),
     ):
         refused = run(command, *tables).last_line
         assert f"expected a graph without types for {purpose}, got shop" in refused
-    assert run("train", *tables, "epochs=1").last_line.endswith("got GraphSAGE; add model=rsage")
+    for command in (("train", "epochs=1"), ("plan-cache", "device_plan=emulated_x4")):
+        assert run(*command, *tables).last_line.endswith("got GraphSAGE; add model=rsage")
+    caches = ("cache_planner=legion", "device_plan=emulated_x4", "cache_planner.ratio=0.1")
+    planned = run("plan-cache", *tables, *SMALL, "model=rsage", *caches).succeeded().stdout
+    assert "vertex type" in planned
     assert "got RSAGE" in run("generate", "model=rsage").last_line

@@ -134,6 +134,7 @@ def test_a_graph_without_types_has_one_of_each(launched, tmp_path) -> None:
         (["task=links", "cache_planner=pagraph", "device_plan=cpu_x2"], ("cache_planner=none",)),
         (["partitioner=pagraph", "device_plan=cpu_x2"], ("partitioner=none",)),
         (["features=degrees"], ("features=host", "model.without_features")),
+        (["features=disk", "cache_planner=gnnlab"], ("rows in memory", "cache_planner=none")),
         (["sampler.memory_bytes=1000"], ("sampler.memory_bytes=null",)),
         (["device_plan=fpga_csim"], ("model=rsage", "fpga:0")),
         (["runtime.compute_dtype=bfloat16"], ("float32",)),
