@@ -210,8 +210,7 @@ class CachePlannerConfig(ABC):
     Attributes:
         budget_bytes: bytes of each device's cache. None: ``ratio``, or the device's memory minus
             the model and its mini-batches (PaGraph, section 3.3).
-        ratio: budget as a share of all feature rows, with vertex types of the rows of each (0.1
-            for a tenth).
+        ratio: budget in feature rows, as a share of the vertices of each type (0.1 for a tenth).
         reserve: share of a device's memory that is left free if neither budget is set.
         nvlink: devices that read each other's caches: ``dgx_v100``, ``siton``, ``dgx_a100``, or a
             file with a matrix of links, whose first devices are used; ``nvml`` for the links of

@@ -320,7 +320,10 @@ def _offset_sizes(offsets: Array) -> dict[str, Any]:
 
 def feature_bytes(graph: Graph, vertices: Array) -> int:
     """Return the bytes that the feature rows of ``vertices`` take in a cache."""
-    return sum(len(t.of(vertices)) * t.row_bytes for t in row_types(graph) if t.is_cached)
+    types = row_types(graph)
+    numbers = [len(vertices)] if len(types) == 1 else [len(t.of(vertices)) for t in types]
+    pairs = zip(numbers, types, strict=True)
+    return sum(number * t.row_bytes for number, t in pairs if t.is_cached)
 
 
 def list_bytes(graph: Graph, vertices: Array) -> int:

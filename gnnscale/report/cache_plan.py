@@ -85,8 +85,8 @@ def _type_table(plan: CachePlan, types: Sequence[RowType]) -> Table:
     sources = _sources_by_type(plan)
     for entry in types:
         num_rows = sum(len(entry.of(cache.features)) for cache in plan.devices)
-        taken = num_rows * entry.row_bytes
-        sizes = (f"{entry.row_bytes:,}", f"{num_rows:,}", size(taken))
+        num_bytes = size(num_rows * entry.row_bytes)
+        sizes = (f"{entry.row_bytes:,}", f"{num_rows:,}", num_bytes)
         shares = _shares(sources.get(entry.name, (0, 0, 0)))
         table.add_row(escape_markup(entry.name), *sizes, *shares)
     return table
@@ -100,8 +100,8 @@ def _sources_by_type(plan: CachePlan) -> dict[str, tuple[int, ...]]:
     sums: dict[str, tuple[int, ...]] = {}
     for cache, traffic in zip(plan.devices, plan.predicted or (), strict=False):
         for entry in traffic.types:
-            before, more = sums.get(entry.name, (0, 0, 0)), _sources(cache.device, entry.rows)
-            sums[entry.name] = tuple(map(sum, zip(before, more, strict=True)))
+            parts = sums.get(entry.name, (0, 0, 0)), _sources(cache.device, entry.rows)
+            sums[entry.name] = tuple(map(sum, zip(*parts, strict=True)))
     return sums
 
 

@@ -137,6 +137,6 @@ def test_commands_on_the_graph(shop: Path, run: Run, trained: Path) -> None:
     for command in (("train", "epochs=1"), ("plan-cache", "device_plan=emulated_x4")):
         assert run(*command, *tables).last_line.endswith("got GraphSAGE; add model=rsage")
     caches = ("cache_planner=legion", "device_plan=emulated_x4", "cache_planner.ratio=0.1")
-    planned = run("plan-cache", *tables, *SMALL, "model=rsage", *caches).succeeded().stdout
+    planned = run("plan-cache", *tables, *SMALL[:3], "model=rsage", *caches).succeeded().stdout
     assert "vertex type" in planned
     assert "got RSAGE" in run("generate", "model=rsage").last_line

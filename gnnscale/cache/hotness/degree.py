@@ -172,10 +172,10 @@ def inclusion(
         for fanout in fanouts:
             for rows, vertices, number, offsets in _parts(graph, fanout):
                 ends = slice(rows.start + 1, rows.stop + 1, rows.step)
-                degrees, reached = indptr[ends] - indptr[rows], probability[vertices]
-                lists[vertices] += reached * (_num_picked(degrees, number, replace) + offsets)
+                degrees, visits = indptr[ends] - indptr[rows], probability[vertices]
+                lists[vertices] += visits * (_num_picked(degrees, number, replace) + offsets)
                 share = _share_picked(degrees, number, replace)
-                picked[rows] += share * (reached - picked[rows])
+                picked[rows] += share * (visits - picked[rows])
                 np.log1p(-np.minimum(picked[rows], 1), out=missed[rows])
             probability[:] = 0
             probability[train] = np.log1p(-seeded)

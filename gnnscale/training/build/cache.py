@@ -348,11 +348,11 @@ def _static_rows(
         rows: Array = np.empty((len(vertices), source.width), source.dtype)
         source.read(vertices, rows)
         return _StaticRows(rows=[rows], vertices=[vertices])
-    own = None if entry is None else source.in_order(entry.features)
-    num_rows = None if own is None else len(own)
+    cached = None if entry is None else source.in_order(entry.features)
+    num_rows = None if cached is None else len(cached)
     with shared_rows(num_rows, source.width, source.dtype, group) as map_rank:
-        if own is not None:
-            source.read(own, map_rank(group.rank))
+        if cached is not None:
+            source.read(cached, map_rank(group.rank))
         clique = () if entry is None else plan.clique_of(group.rank)
         _check_machine(clique, group)
         caches = [map_rank(member) for member in clique]
