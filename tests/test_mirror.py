@@ -9,6 +9,7 @@ PACKAGE = TESTS.parent / "gnnscale"
 #: Tests of no single module.
 WHOLE = {
     "backend/fpga/test_kernels.py": "fpga/kernels, by their C simulation",
+    "cache/test_typed.py": "caches of graphs with types",
     "cli/test_damaged_runs.py": "run directories with damaged and lost files",
     "cli/test_foreign_files.py": "nothing that a file says is executed",
     "cli/test_odd_lines.py": "every wrong line gets one line",

@@ -270,7 +270,11 @@ class FeatureLoader:
 
     def bytes_read(self, batch: MiniBatch) -> int:
         """Return the bytes of the distinct feature rows of ``batch``: |V^0| f^0 S of eq. 7."""
-        return len(batch.input_vertices) * self.store.row_bytes
+        return sum(count * row_bytes for count, row_bytes in self.rows_read(batch))
+
+    def rows_read(self, batch: MiniBatch) -> list[tuple[int, int]]:
+        """Return for each vertex type the number of distinct rows of ``batch``, and their bytes."""
+        return [(len(batch.input_vertices), self.store.row_bytes)]
 
     def degrees_of(self, vertices: IntArray, block: Block) -> Degrees:
         """Return the in-degrees of ``vertices``, the sources of ``block``.

@@ -240,23 +240,23 @@ class EmulatedBackend(CpuBackend):
         start = time.perf_counter()
         inputs = super().load(batch)
         device, rows = self._accelerator, inputs.traffic.rows
-        # A mean, as the rows of vertex types differ.
-        row_bytes = self._loader.bytes_read(batch) // max(len(batch.input_vertices), 1)
-        # Without a cache every row is read from the host.
-        missed = len(batch.input_vertices) if rows.hit_rate is None else rows.misses
-        seconds = device.cache_seconds(rows.hits * row_bytes, rows.peer_bytes)
+        missed, hit_bytes = [], 0  # by vertex type; without types, of all rows
+        reads = inputs.type_reads or (rows,)
+        for (count, row_bytes), access in zip(self._loader.rows_read(batch), reads, strict=True):
+            # Without a cache every row is read from the host.
+            missed.append((count if access.hit_rate is None else access.misses, row_bytes))
+            hit_bytes += access.hits * row_bytes
+        num_bytes = sum(count * row_bytes for count, row_bytes in missed) + inputs.edge_bytes
+        seconds = device.cache_seconds(hit_bytes, rows.peer_bytes)
         num_edges = batch.num_edges if inputs.edge_attr else 0
-        edge_bytes = inputs.edge_bytes // max(num_edges, 1)
         if device.loads:
-            seconds += device.link_latency_s + device.read_seconds(missed, row_bytes)
-            seconds += device.read_seconds(num_edges, edge_bytes)
-            requests = missed * device.read_requests(row_bytes)
-            requests += num_edges * device.read_requests(edge_bytes)
-            num_bytes = missed * row_bytes + inputs.edge_bytes
+            missed.append((num_edges, inputs.edge_bytes // max(num_edges, 1)))
+            seconds += device.link_latency_s
+            seconds += sum(device.read_seconds(*read) for read in missed)
+            requests = sum(count * device.read_requests(size) for count, size in missed)
             crossed = replace(rows, link_bytes=num_bytes, link_requests=requests)
             inputs = replace(inputs, traffic=replace(inputs.traffic, rows=crossed))
         elif device.host_bandwidth is not None:
-            num_bytes = missed * row_bytes + inputs.edge_bytes
             seconds += equations.load_seconds(num_bytes, device.host_bandwidth)
         self._wait(start, seconds)
         return inputs

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from gnnscale.backend.feature_loading import FeatureLoader
-from gnnscale.core import Access, Array, IntArray, Traffic
+from gnnscale.core import Access, Array, IntArray
 from gnnscale.features import FeatureStore
 from gnnscale.features.typed import TypedStore
 from gnnscale.graph import Graph, TypedFeatures
@@ -63,8 +63,13 @@ class TypedLoader(FeatureLoader):
             dtype=self.dtype,
             num_threads=self.num_threads,
         )
-        learned = Traffic(rows=Access(host_bytes=self._learned_bytes(batch)))
-        return replace(inputs, traffic=inputs.traffic + learned)
+        reads = list(inputs.type_reads)
+        for number in self._learned_types:
+            count, row_bytes = self.rows_read(batch)[number]
+            reads[number] = Access(host_bytes=count * row_bytes)
+        rows = sum(reads, Access())
+        traffic = replace(inputs.traffic, rows=rows)
+        return replace(inputs, traffic=traffic, type_reads=tuple(reads))
 
     def with_learned(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
         """Return ``inputs`` with the learned rows, whose gradient a backward pass collects."""
@@ -89,23 +94,20 @@ class TypedLoader(FeatureLoader):
         rows: Array = vertices - self._schema.vertices(vertex_type).start + first
         return rows
 
-    def bytes_read(self, batch: MiniBatch) -> int:
-        """Return the bytes of the distinct rows of ``batch``, |V^0| f^0 S of eq. 7."""
+    def rows_read(self, batch: MiniBatch) -> list[tuple[int, int]]:
+        """Return for each vertex type the number of distinct rows of ``batch``, and their bytes.
+
+        Learned rows count, and types without features have none.
+        """
         assert isinstance(batch, TypedMiniBatch)
         assert isinstance(self.store, TypedStore)
-        stored = sum(
-            size * store.row_bytes
-            for size, store in zip(batch.type_sizes, self.store.stores, strict=True)
-            if store is not None
-        )
-        return stored + self._learned_bytes(batch)
-
-    def _learned_bytes(self, batch: MiniBatch) -> int:
-        """Return the bytes of the learned rows of ``batch``."""
-        assert isinstance(batch, TypedMiniBatch)
-        if self._table is None:
-            return 0
-        return self._table.row_bytes * sum(batch.type_sizes[t] for t in self._learned_types)
+        row_bytes = [0 if store is None else store.row_bytes for store in self.store.stores]
+        for number in self._learned_types:
+            row_bytes[number] = 0 if self._table is None else self._table.row_bytes
+        return [
+            (count if num_bytes else 0, num_bytes)
+            for count, num_bytes in zip(batch.type_sizes, row_bytes, strict=True)
+        ]
 
 
 def open_loader(

@@ -18,5 +18,5 @@ from gnnscale.cache.plan import (
 )
 from gnnscale.cache.policies import LookAheadCache, NoCache, StaticCache
 from gnnscale.cache.presampling import PresampledBatch, Presampler
-from gnnscale.cache.problem import CacheDevice, CacheTask
+from gnnscale.cache.problem import CacheDevice, CacheTask, RowType, row_types
 from gnnscale.cache.store import StoredPlan, read_plan

@@ -12,8 +12,8 @@ import numpy as np
 from gnnscale import ops
 from gnnscale.cache.hotness.expected import AverageCounts
 from gnnscale.cache.hotness.presampled import Presampled, Reads
-from gnnscale.cache.plan import CachePlan, CacheTraffic, DeviceCache
-from gnnscale.cache.problem import CacheDevice, CacheTask, list_bytes
+from gnnscale.cache.plan import CachePlan, CacheTraffic, DeviceCache, TypeReads
+from gnnscale.cache.problem import CacheDevice, CacheTask, RowType, feature_bytes, list_bytes
 from gnnscale.core import Array, ConfigError, Int64Array, brief, check_range
 from gnnscale.core.artifact.files import check_store_directory
 from gnnscale.core.config.untrusted import names
@@ -47,8 +47,8 @@ def share_out(
         order,
         local,
         capacities=np.array(capacities, np.int64),
-        bytes_per_vertex=task.row_bytes,
         num_threads=task.num_threads,
+        **task.row_sizes,
     )
     return group_by_owner(order, shared.member, len(capacities), num_threads=task.num_threads)
 
@@ -89,7 +89,7 @@ def feature_cache(
         budget_bytes=device.budget_bytes,
         features=features,
         topology=topology,
-        feature_bytes=len(features) * task.row_bytes,
+        feature_bytes=feature_bytes(task.graph, features),
         topology_bytes=list_bytes(task.graph, topology),
     )
 
@@ -110,13 +110,13 @@ def predict_traffic(
         clique = next(clique for clique in cliques if cache.device in clique)
         members = {member.device: member for member in caches if member.device in clique}
         reader = cache.device
-        rows = {peer: reads.rows.at(reader, member.features) for peer, member in members.items()}
+        content = {peer: member.features for peer, member in members.items()}
         lists: dict[int, float] = {}
         if task.device_at[reader].samples:
             lists = {
                 peer: reads.lists.at(reader, member.topology) for peer, member in members.items()
             }
-        predicted.append(traffic(task, reader, reads, rows, lists))
+        predicted.append(traffic(task, reader, reads, content, lists))
     return tuple(predicted)
 
 
@@ -124,26 +124,68 @@ def traffic(
     task: CacheTask,
     reader: int,
     reads: Presampled | Reads[AverageCounts],
-    rows: Mapping[int, float],
+    content: Mapping[int, Array],
     lists: Mapping[int, float],
+    *,
+    counted: Mapping[int, float] | None = None,
 ) -> CacheTraffic:
-    """Return the reads and link traffic of device ``reader``, from the reads that caches serve.
+    """Return the reads and link traffic of device ``reader``, from what caches serve.
 
-    ``rows`` and ``lists`` are the numbers of rows and lists that it reads from each device's cache,
-    by position; the host serves the remainder of the device's ``reads``.
+    The host serves the remainder of the device's ``reads``.
+
+    Args:
+        content: vertices of the rows that each device caches, by position.
+        lists: number of lists that ``reader`` reads from each device's cache.
+        counted: reads of all rows of ``content``, by position. None: the function counts them.
     """
     device = task.device_at[reader]
-    rows_by_device = _by_device(task, rows, reads.rows.total(reader))
+    by_type = _reads_by_type(task, reader, reads, content, counted)
+    cached = [rows for row_type, rows in by_type if row_type.is_cached]
+    rows = [sum(column) for column in zip(*cached, strict=True)] or [0] * (task.num_devices + 1)
+    missed = [(rows[-1], row_type.row_bytes) for row_type, rows in by_type]
     lists_by_device = [0] * (task.num_devices + 1)
     if device.samples:
         lists_by_device = _by_device(task, lists, reads.lists.total(reader))
-    missed = rows_by_device[-1]
+    requests = sum(num * device.row_transactions(row_bytes) for num, row_bytes in missed)
     return CacheTraffic(
-        rows=tuple(rows_by_device),
+        rows=tuple(rows),
         lists=tuple(lists_by_device),
-        transactions=round(missed * device.row_transactions(task.row_bytes)) + lists_by_device[-1],
-        link_bytes=missed * task.row_bytes,
+        transactions=round(requests) + lists_by_device[-1],
+        link_bytes=sum(num * row_bytes for num, row_bytes in missed),
+        types=()
+        if task.has_equal_rows
+        else tuple(
+            TypeReads(name=row_type.name, row_bytes=row_type.row_bytes, rows=tuple(rows))
+            for row_type, rows in by_type
+        ),
     )
+
+
+def _reads_by_type(
+    task: CacheTask,
+    reader: int,
+    reads: Presampled | Reads[AverageCounts],
+    content: Mapping[int, Array],
+    counted: Mapping[int, float] | None,
+) -> list[tuple[RowType, list[int]]]:
+    """Return ``[num_devices + 1]`` reads by device ``reader`` of each vertex type with rows."""
+    if task.has_equal_rows:
+        if counted is None:
+            counted = {peer: reads.rows.at(reader, ids) for peer, ids in content.items()}
+        rows = _by_device(task, counted, reads.rows.total(reader))
+        return [(task.row_types[0], rows)]
+    by_type = []
+    for row_type in task.row_types:
+        if row_type.row_bytes:
+            total = reads.rows.at(
+                reader, np.arange(row_type.vertices.start, row_type.vertices.stop)
+            )
+            hits = {
+                peer: reads.rows.at(reader, row_type.of(vertices))
+                for peer, vertices in content.items()
+            }
+            by_type.append((row_type, _by_device(task, hits, round(total))))
+    return by_type
 
 
 def _by_device(task: CacheTask, hits: Mapping[int, float], total: int) -> list[int]:
@@ -168,7 +210,7 @@ class CachePlannerConfig(ABC):
     Attributes:
         budget_bytes: bytes of each device's cache. None: ``ratio``, or the device's memory minus
             the model and its mini-batches (PaGraph, section 3.3).
-        ratio: budget in feature rows, as a share of all vertices (0.1 for a tenth).
+        ratio: budget in feature rows, as a share of the vertices of each type (0.1 for a tenth).
         reserve: share of a device's memory that is left free if neither budget is set.
         nvlink: devices that read each other's caches: ``dgx_v100``, ``siton``, ``dgx_a100``, or a
             file with a matrix of links, whose first devices are used; ``nvml`` for the links of

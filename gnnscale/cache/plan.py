@@ -1,7 +1,7 @@
 """Records of a cache plan: content and expected traffic of each device's cache."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -70,16 +70,36 @@ class DeviceCache:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TypeReads:
+    """Reads of the rows of one vertex type by one device, by the memory that serves them."""
+
+    name: str  #: name of the vertex type
+    row_bytes: Bytes  #: bytes of a row
+    rows: tuple[Reads, ...]  #: ``[num_devices + 1]``, as in ``CacheTraffic``
+
+
+@dataclass(frozen=True, kw_only=True)
 class CacheTraffic:
     """Reads of rows and lists by one device, each divided by the memory that serves them."""
 
     #: ``[num_devices + 1]`` feature rows read from each device of the plan, itself included, and
-    #: from the host last: a row of the traffic matrix (Legion, figure 10)
+    #: from the host last: a row of the traffic matrix (Legion, figure 10). Rows that no cache may
+    #: have, such as learned ones, are left out
     rows: tuple[Reads, ...]
     #: ``[num_devices + 1]`` reads of lists: one per sampled neighbor, and one per visit
     lists: tuple[Reads, ...]
     transactions: Bytes  #: requests over the link, of the device's request size
     link_bytes: Bytes  #: bytes over the link if the host packs rows
+    #: reads of each vertex type that has rows, those that no cache may have included. Empty: all
+    #: rows have equal bytes
+    types: tuple[TypeReads, ...] = ()
+
+    @property
+    def read_bytes(self) -> tuple[int, ...]:
+        """``[num_devices + 1]`` bytes of rows read; numbers of rows if all have equal bytes."""
+        if not self.types:
+            return self.rows
+        return _sums([[num * entry.row_bytes for num in entry.rows] for entry in self.types])
 
     @property
     def feature_hit_rate(self) -> float | None:
@@ -189,6 +209,10 @@ class CachePlan:
             lists=_sums([traffic.lists for traffic in self.predicted]),
             transactions=sum(traffic.transactions for traffic in self.predicted),
             link_bytes=sum(traffic.link_bytes for traffic in self.predicted),
+            types=tuple(
+                replace(entries[0], rows=_sums([entry.rows for entry in entries]))
+                for entries in zip(*(traffic.types for traffic in self.predicted), strict=True)
+            ),
         )
 
     @property

@@ -85,15 +85,20 @@ class StaticCache(base.CachePlannerConfig):
 
     def _caches(self, task: CacheTask, clique: Sequence[int]) -> list[DeviceCache]:
         members = [task.device_at[device] for device in clique]
-        capacities = [member.budget_bytes // task.row_bytes for member in members]
+        capacities = [member.budget_bytes for member in members]
+        if task.has_equal_rows:
+            capacities = [capacity // task.row_bytes * task.row_bytes for capacity in capacities]
         devices = list(task.device_at) if self.scope == "all" else clique
-        order = base.hottest_rows(task, measure(self.hotness, task, devices), sum(capacities))
+        order = task.order_rows(measure(self.hotness, task, devices), clique, capacities)
         if self.local:
             local = [measure(self.hotness, task, [device]) for device in clique]
-            num_bytes = [capacity * task.row_bytes for capacity in capacities]
-            rows_by_member = base.share_out(task, order, local, num_bytes)
+            rows_by_member = base.share_out(task, order, local, capacities)
+        elif task.has_equal_rows:
+            rows_by_member = base.deal(order, [bytes_ // task.row_bytes for bytes_ in capacities])
         else:
-            rows_by_member = base.deal(order, capacities)
+            # To the device with the most bytes left.
+            local = [np.zeros(task.graph.num_vertices, np.int32)] * len(clique)
+            rows_by_member = base.share_out(task, order, local, capacities)
         return [
             base.feature_cache(task, member, rows, order[:0])
             for member, rows in zip(members, rows_by_member, strict=True)
@@ -164,7 +169,14 @@ class LookAheadCache(base.CachePlannerConfig):
         """Return a plan with the size and look-ahead of each device's cache.
 
         The first ``predicted_epochs`` are presampled to predict hits; 0: without a prediction.
+        ConfigError: the graph has types.
         """
+        if task.graph.types is not None:
+            raise ConfigError(
+                f"cache_planner={self.name}: expected a graph without types, got "
+                f"{task.graph.name}, whose rows differ in bytes; cache_planner=legion, or any "
+                "other policy that chooses rows before training, takes it"
+            )
         policies = {
             device.position: LookAhead(
                 window=self._window(task, device),

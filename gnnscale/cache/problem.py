@@ -4,16 +4,19 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from gnnscale import ops
 from gnnscale.cache.hotness import expected as estimates
-from gnnscale.cache.hotness.degree import Inclusion, inclusion, out_degree, slices
+from gnnscale.cache.hotness.degree import Fanout, Inclusion, inclusion, out_degree, slices
 from gnnscale.cache.hotness.presampled import Presampled, Reads, presample
 from gnnscale.cache.presampling import Presampler
 from gnnscale.core import Array, Int32Array, Int64Array, track
 from gnnscale.core.sorted_sets import distinct
-from gnnscale.graph import Graph, vertex_dtype
+from gnnscale.graph import Graph, TypedFeatures, vertex_dtype
+from gnnscale.graph.schema import ONLY_VERTEX
 from gnnscale.partition import Parts
 from gnnscale.sampling import MiniBatch, seed_order
 
@@ -57,6 +60,42 @@ class CacheDevice:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RowType:
+    """Vertices whose feature rows have equal bytes: those of a vertex type, or of a graph."""
+
+    name: str  #: name of the vertex type
+    vertices: slice  #: their ids
+    row_bytes: int  #: bytes of a stored feature row; 0: they have no features
+    is_cached: bool  #: whether caches may have the rows; False: there are none, or they are learned
+
+    def of(self, vertices: Array) -> Array:
+        """Return those of ``vertices`` that are of this type."""
+        is_of_type = (vertices >= self.vertices.start) & (vertices < self.vertices.stop)
+        chosen: Array = vertices[is_of_type]
+        return chosen
+
+
+def row_types(graph: Graph) -> tuple[RowType, ...]:
+    """Return the rows of each vertex type of ``graph``; without types, of all vertices."""
+    features: object = graph.features
+    if not isinstance(features, TypedFeatures):
+        vertices, num_bytes = slice(0, graph.num_vertices), graph.row_bytes
+        return (RowType(name=ONLY_VERTEX, vertices=vertices, row_bytes=num_bytes, is_cached=True),)
+    types = []
+    for number, matrix in enumerate(features.matrices):
+        row_bytes = 0 if matrix is None else matrix.row_bytes
+        types.append(
+            RowType(
+                name=graph.schema.vertex_types[number].name,
+                vertices=graph.schema.vertices(number),
+                row_bytes=row_bytes,
+                is_cached=row_bytes > 0 and number not in features.learned,
+            )
+        )
+    return tuple(types)
+
+
+@dataclass(frozen=True, kw_only=True)
 class CacheTask:
     """Input of a cache planner: graph, devices, parts, and a presampler of the run's batches."""
 
@@ -69,8 +108,9 @@ class CacheTask:
     draws: Presampler  #: presampler of the run's batches
     num_epochs: int  #: epochs of the run
     batch_size: int  #: seeds of a step, over all devices
-    #: neighbors per vertex, from the seeds outwards. None: the sampler has no fanouts
-    fanouts: tuple[int, ...] | None
+    #: neighbors per vertex, from the seeds outwards, with types for each edge type. None: the
+    #: sampler has no fanouts
+    fanouts: tuple[Fanout, ...] | None
     replace: bool = False  #: whether neighbors are sampled with replacement
     #: bytes of a row after host aggregation. None: the model does not allow host aggregation
     aggregated_row_bytes: int | None
@@ -78,8 +118,78 @@ class CacheTask:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a stored feature row."""
+        """Bytes of a stored feature row; with types, of the longest one."""
         return self.graph.row_bytes
+
+    @cached_property
+    def row_types(self) -> tuple[RowType, ...]:
+        """Rows of each vertex type; one type if the graph has none."""
+        return row_types(self.graph)
+
+    @property
+    def has_equal_rows(self) -> bool:
+        """Whether caches may have all rows, and these are of ``row_bytes``."""
+        return len(self.row_types) == 1 and self.row_types[0].is_cached
+
+    @cached_property
+    def row_sizes(self) -> dict[str, Any]:
+        """Keyword arguments by which native operations count the bytes of rows."""
+        if self.has_equal_rows:
+            return {"bytes_per_vertex": self.row_bytes}
+        sizes = self._by_vertex([t.row_bytes * t.is_cached for t in self.row_types])
+        return _offset_sizes(np.concatenate([[0], np.cumsum(sizes)]))
+
+    @cached_property
+    def list_sizes(self) -> dict[str, Any]:
+        """Keyword arguments by which native operations count the bytes of lists (Legion, eq. 3)."""
+        schema, indptr, id_bytes = self.graph.types, self.graph.indptr, self.graph.indices.itemsize
+        if schema is None:
+            options = {"bytes_per_vertex": BYTES_PER_LIST, "bytes_per_entry": id_bytes}
+            return options | {"offsets": indptr}
+        first_lists = schema.vertex_offsets(np.arange(len(indptr)))
+        first_entries = schema.vertex_offsets(indptr)
+        return _offset_sizes(first_entries * id_bytes + first_lists * BYTES_PER_LIST)
+
+    def row_prices(self, devices: Sequence[int]) -> Array:
+        """Return the link bytes of a missed row of each type, in the mean over ``devices``."""
+        members = [self.device_at[device] for device in devices]
+        prices = [[m.row_price(t.row_bytes) * t.is_cached for t in self.row_types] for m in members]
+        mean: Array = np.mean(prices, axis=0)
+        return mean
+
+    def price_reads(self, hotness: Array, devices: Sequence[int]) -> Array:
+        """Return ``[num_vertices]`` link bytes of the reads ``hotness`` by ``devices``, float32."""
+        priced: Array = (hotness * self._by_vertex(self.row_prices(devices))).astype(np.float32)
+        return priced
+
+    def order_rows(
+        self, hotness: Array, devices: Sequence[int], capacities: Sequence[int]
+    ) -> Array:
+        """Return vertices whose rows fit into caches of ``capacities``, and one more at most.
+
+        Those come first whose rows save the most link bytes for each byte of a cache: the hottest
+        ones, if rows have equal bytes. Equals are ordered by descending out-degree.
+
+        Args:
+            hotness: ``[num_vertices]`` reads of each row that a cache saves, float32 or integers.
+            devices: devices whose link is spared.
+            capacities: bytes of each cache.
+        """
+        options = {"capacity": sum(capacities), "num_threads": self.num_threads, **self.row_sizes}
+        if self.has_equal_rows:
+            return ops.hottest(hotness, self.out_degrees, **options)
+        sizes = np.array([max(t.row_bytes * t.is_cached, 1) for t in self.row_types])
+        saved = hotness * self._by_vertex(self.row_prices(devices) / sizes)
+        options["max_bytes"] = max(capacities, default=0)
+        order = ops.hottest(saved.astype(np.float32), self.out_degrees, **options)
+        is_cached = self._by_vertex([t.is_cached for t in self.row_types])
+        cached: Array = order[is_cached[order]]
+        return cached
+
+    def _by_vertex(self, by_type: Sequence[Any] | Array) -> Array:
+        """Return ``[num_vertices]`` the entry of ``by_type`` of each vertex's type."""
+        sizes = [t.vertices.stop - t.vertices.start for t in self.row_types]
+        return np.repeat(np.asarray(by_type), sizes)
 
     @property
     def num_threads(self) -> int:
@@ -203,6 +313,19 @@ class CacheTask:
             )
 
 
+def _offset_sizes(offsets: Array) -> dict[str, Any]:
+    """Return keyword arguments by which native operations take bytes from ``offsets``."""
+    return {"bytes_per_vertex": 0, "bytes_per_entry": 1, "offsets": offsets.astype(np.int64)}
+
+
+def feature_bytes(graph: Graph, vertices: Array) -> int:
+    """Return the bytes that the feature rows of ``vertices`` take in a cache."""
+    types = row_types(graph)
+    numbers = [len(vertices)] if len(types) == 1 else [len(t.of(vertices)) for t in types]
+    pairs = zip(numbers, types, strict=True)
+    return sum(number * t.row_bytes for number, t in pairs if t.is_cached)
+
+
 def list_bytes(graph: Graph, vertices: Array) -> int:
     """Return the bytes that the adjacency lists of ``vertices`` take in a cache (Legion, eq. 3)."""
     parts = slices(len(vertices))
@@ -210,9 +333,17 @@ def list_bytes(graph: Graph, vertices: Array) -> int:
 
 
 def sizes_of_lists(graph: Graph, vertices: Array) -> Int64Array:
-    """Return ``[n]`` bytes that the adjacency list of each of ``vertices`` takes in a cache."""
-    num_neighbors: Int64Array = graph.indptr[vertices + 1] - graph.indptr[vertices]
-    return num_neighbors * graph.indices.itemsize + BYTES_PER_LIST
+    """Return ``[n]`` bytes that the adjacency list of each of ``vertices`` takes in a cache.
+
+    With types these are all lists of the vertex.
+    """
+    first: Array = vertices
+    num_lists: Any = 1
+    if graph.types is not None:
+        first, num_lists = graph.types.lists_of(vertices)
+    num_neighbors = graph.indptr[first + num_lists] - graph.indptr[first]
+    sizes: Int64Array = num_neighbors * graph.indices.itemsize + num_lists * BYTES_PER_LIST
+    return sizes
 
 
 def no_vertices(graph: Graph) -> Array:

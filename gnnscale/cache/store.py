@@ -18,7 +18,7 @@ from gnnscale.cache.plan import (
     Reads,
     Share,
 )
-from gnnscale.cache.problem import CacheTask, list_bytes
+from gnnscale.cache.problem import CacheTask, feature_bytes, list_bytes
 from gnnscale.core import Array, GraphError, brief
 from gnnscale.core.artifact import ArtifactType, Form, check_limits, check_lines, digest, plain
 from gnnscale.core.artifact.npy import ArrayEntry, write_array
@@ -77,10 +77,17 @@ def identify(
             "batch_size": task.batch_size,
             "number of devices": task.num_devices,
             "aggregated_row_bytes": task.aggregated_row_bytes,
+            # Only of rows of several types, so that plans of other graphs stay valid.
+            **({} if task.has_equal_rows else {"bytes of rows": _row_sizes(task)}),
             **{name: value for name, value in code.items() if value is not None},
             **run,
         },
     )
+
+
+def _row_sizes(task: CacheTask) -> dict[str, list[int]]:
+    """Return the bytes of a row of each vertex type, and 1 if caches may have it, else 0."""
+    return {entry.name: [entry.row_bytes, int(entry.is_cached)] for entry in task.row_types}
 
 
 def plan_place(planner: CachePlannerConfig, identity: PlanIdentity, *, policy: str) -> Path:
@@ -296,13 +303,15 @@ def check_plan_figures(file: Path, plan: CachePlan, graph: Graph) -> None:
 
     Sizes must match the caches' content in ``graph``; reads must cover all devices and the host.
     """
-    texts = (plan.planner, *plan.notes, *(cache.name for cache in plan.devices))
+    types = {entry.name for traffic in plan.predicted or () for entry in traffic.types}
+    texts = (plan.planner, *plan.notes, *(cache.name for cache in plan.devices), *types)
     check_lines(file, texts, _MAX_TEXT)
     for cache in plan.devices:
         _check_sizes(file, cache, graph)
     predicted = plan.predicted or ()
     needed = max((cache.device for cache in plan.devices), default=-1) + 2
     sizes = {len(reads) for traffic in predicted for reads in (traffic.rows, traffic.lists)}
+    sizes |= {len(entry.rows) for traffic in predicted for entry in traffic.types}
     if predicted and (len(sizes) > 1 or min(sizes) < needed):
         raise GraphError(
             f"{file}: predicted.devices: expected reads from the devices of the plan and the host, "
@@ -312,15 +321,15 @@ def check_plan_figures(file: Path, plan: CachePlan, graph: Graph) -> None:
 
 def _check_sizes(file: Path, cache: DeviceCache, graph: Graph) -> None:
     """Raise GraphError if stated bytes contradict the content, or a size exceeds the graph."""
-    rows, all_rows, look_ahead = len(cache.features), graph.num_vertices, cache.look_ahead
-    prefix = f"devices.{cache.device}"
+    rows_size, all_rows = feature_bytes(graph, cache.features), graph.num_vertices
+    prefix, look_ahead = f"devices.{cache.device}", cache.look_ahead
     if look_ahead is not None:
         check_limits(file, [(f"{prefix}.look_ahead.num_rows", look_ahead.num_rows, all_rows)])
-        rows += look_ahead.num_rows
+        rows_size += look_ahead.num_rows * graph.row_bytes
     matched = all_rows * graph.row_bytes if look_ahead is not None and look_ahead.match else 0
     check_limits(file, [(f"{prefix}.matched_bytes", cache.matched_bytes, matched)])
     sizes = {
-        "feature_bytes": (cache.feature_bytes, rows * graph.row_bytes),
+        "feature_bytes": (cache.feature_bytes, rows_size),
         "topology_bytes": (cache.topology_bytes, list_bytes(graph, cache.topology)),
     }
     for name, (stated, needed) in sizes.items():

@@ -257,8 +257,8 @@ def _map_file(
 class CachedAdjacency:
     """Counter of a sampling device's adjacency list reads, by the memory that serves them.
 
-    Each sampled neighbor is one read, and so are the offsets of each list (Legion counts an edge as
-    a transaction). A miss is one request to the host.
+    Each sampled neighbor is one read, and so are the offsets of each vertex's list, or lists of all
+    edge types (Legion counts an edge as a transaction). A miss is one request to the host.
     """
 
     def __init__(
@@ -295,18 +295,17 @@ class CachedAdjacency:
 
     def read(self, batch: MiniBatch) -> Access:
         """Return the adjacency list reads of sampling ``batch``, by the memory that serves them."""
+        lists = batch.lists_read
         if self._slots is None:
-            reads = sum(block.num_edges + block.num_dst for block in batch.blocks)
-            return self._host_access(reads)
+            return self._host_access(sum(int(ends[-1]) + len(ids) for ids, ends in lists))
         counts = np.zeros(len(self._starts), np.int64)
-        for block in batch.blocks:
-            # A list has one read more than sampled edges: its offsets.
-            ends = block.indptr + np.arange(len(block.indptr))
+        for vertices, indptr in lists:
+            # A vertex has one read more than sampled edges: the offsets of its lists.
             counts += ops.count_slots(
                 self._slots,
-                batch.input_vertices[: block.num_dst],
+                vertices,
                 self._starts,
-                weights=ends,
+                weights=indptr + np.arange(len(indptr)),
                 num_threads=self._num_threads,
             )
         hits, misses = int(counts[self._member]), int(counts[-1])

@@ -80,17 +80,17 @@ class TypedStore(FeatureStore):
 
     def gather_types(
         self, batch: TypedMiniBatch, *, dtype: torch.dtype, num_threads: int
-    ) -> tuple[tuple[torch.Tensor, ...], Traffic]:
+    ) -> tuple[tuple[torch.Tensor, ...], tuple[Traffic, ...]]:
         """Return for each vertex type the rows of the input vertices of ``batch``, and the traffic.
 
         ``dtype`` is float32 or bfloat16.
         """
-        rows, traffic = [], Traffic()
+        rows, traffic = [], []
         for number, ids in enumerate(self._ids(batch)):
             part, read = self._read(number, ids, dtype, num_threads)
             rows.append(part)
-            traffic += read
-        return tuple(rows), traffic
+            traffic.append(read)
+        return tuple(rows), tuple(traffic)
 
     def _ids(self, batch: TypedMiniBatch) -> list[Array]:
         """Return for each vertex type the rows to read: its input vertices, counted from 0."""

@@ -191,6 +191,13 @@ class GraphSchema:
             offsets[self.vertices(number)] = firsts
         return offsets
 
+    def lists_of(self, vertices: Array) -> tuple[IntArray, IntArray]:
+        """Return the first row of each of ``vertices`` ``[n]``, and the number of its rows."""
+        types = self.type_of(vertices)
+        numbers: IntArray = np.bincount(self.destinations, minlength=len(self.vertex_types))[types]
+        first: IntArray = self.first_rows[types] + (vertices - self.first_vertices[types]) * numbers
+        return first, numbers
+
     def wrong_source(self, first_row: int, lengths: Array, ids: Array) -> int | None:
         """Return the position in ``ids`` of the first source of a type that its list does not hold.
 

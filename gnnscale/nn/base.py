@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gnnscale.core import Float32Array, IntArray, Traffic
+from gnnscale.core import Access, Float32Array, IntArray, Traffic
 from gnnscale.features import FeatureStore
 from gnnscale.graph import Graph, SplitLabels
 from gnnscale.nn import cost, losses
@@ -36,6 +36,7 @@ class Inputs:
     #: for a graph with types, the input rows by vertex type, ``[num_input_vertices_t, width_t]``;
     #: ``x`` is then empty
     rows: tuple[Tensor, ...] = ()
+    type_reads: tuple[Access, ...] = ()  #: for a graph with types, the reads of each of ``rows``
 
     @property
     def num_bytes(self) -> int:

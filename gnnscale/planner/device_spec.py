@@ -64,7 +64,7 @@ class Device:
     #: Whether the device supports layers with edge features.
     takes_edge_features: ClassVar[bool] = False
     takes_edge_labels: ClassVar[bool] = False  #: Whether the device supports edge labels
-    #: Whether the device trains models of graphs with types, unless it samples itself
+    #: Whether the device trains models of graphs with types
     takes_types: ClassVar[bool] = False
     #: Whether the device can run and overlap whole steps, weight update included; see
     #: ``owns_steps``.

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.table import Table
 
-from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache, StoredPlan
+from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache, RowType, StoredPlan
 from gnnscale.core import brief
 from gnnscale.core.artifact.files import size
 from gnnscale.report.formatting import ABSENT, fixed, print_lines, short, wide
@@ -28,8 +28,13 @@ _BAR_WIDTH, _BAR_HEIGHT = 360.0, 22.0
 _LEFT_OF = 0.5
 
 
-def print_plan(stored: StoredPlan, *, graph: str, console: Console) -> None:
-    """Print contents and predicted hit rates of the devices' caches (64 at most), and totals."""
+def print_plan(
+    stored: StoredPlan, *, graph: str, types: Sequence[RowType] = (), console: Console
+) -> None:
+    """Print contents and predicted hit rates of the devices' caches (64 at most), and totals.
+
+    ``types`` are the rows of the graph's vertex types, whose caches are a second table.
+    """
     console = wide(console, _FILE_WIDTH)
     plan = stored.plan
     table = Table(title=escape_markup(_title(plan, graph)))
@@ -44,6 +49,8 @@ def print_plan(stored: StoredPlan, *, graph: str, console: Console) -> None:
     if len(plan.devices) > _MAX_ROWS:
         table.add_row("...")
     console.print(table, highlight=False)
+    if any(traffic.types for traffic in plan.predicted or ()):
+        console.print(_type_table(plan, types), highlight=False)
     print_lines(console, _summary(stored))
 
 
@@ -58,7 +65,7 @@ def _row(cache: DeviceCache, traffic: CacheTraffic | None, *, matches: bool) -> 
         columns[1] = f"{cache.look_ahead.num_rows:,}"
     if cache.host_aggregates:
         columns = ["host aggregates", ""]
-    shares = [ABSENT] * 3 if traffic is None else _shares(cache.device, traffic)
+    shares = [ABSENT] * 3 if traffic is None else _shares(_sources(cache.device, traffic.rows))
     return [
         escape_markup(cache.name),
         size(cache.budget_bytes),
@@ -69,17 +76,45 @@ def _row(cache: DeviceCache, traffic: CacheTraffic | None, *, matches: bool) -> 
     ]
 
 
-def _sources(device: int, traffic: CacheTraffic) -> tuple[int, int, int]:
-    """Return how many rows ``device`` is predicted to read from its cache, peers' caches, host."""
-    own_rows, host_rows = traffic.rows[device], traffic.rows[-1]
-    return own_rows, sum(traffic.rows) - own_rows - host_rows, host_rows
+def _type_table(plan: CachePlan, types: Sequence[RowType]) -> Table:
+    """Return a table of the cached rows of each vertex type, and the devices' predicted hits."""
+    table = Table()
+    table.add_column("vertex type")
+    for column in ("bytes a row", "rows", "taken", "own hits", "peer hits", "misses"):
+        table.add_column(column, justify="right")
+    sources = _sources_by_type(plan)
+    for entry in types:
+        num_rows = sum(len(entry.of(cache.features)) for cache in plan.devices)
+        num_bytes = size(num_rows * entry.row_bytes)
+        sizes = (f"{entry.row_bytes:,}", f"{num_rows:,}", num_bytes)
+        shares = _shares(sources.get(entry.name, (0, 0, 0)))
+        table.add_row(escape_markup(entry.name), *sizes, *shares)
+    return table
 
 
-def _shares(device: int, traffic: CacheTraffic) -> list[str]:
-    total = sum(traffic.rows)
+def _sources_by_type(plan: CachePlan) -> dict[str, tuple[int, ...]]:
+    """Return rows that devices are predicted to read from their caches, peers' caches, host.
+
+    They are those of each vertex type, over all devices; empty if all rows have equal bytes.
+    """
+    sums: dict[str, tuple[int, ...]] = {}
+    for cache, traffic in zip(plan.devices, plan.predicted or (), strict=False):
+        for entry in traffic.types:
+            parts = sums.get(entry.name, (0, 0, 0)), _sources(cache.device, entry.rows)
+            sums[entry.name] = tuple(map(sum, zip(*parts, strict=True)))
+    return sums
+
+
+def _sources(device: int, rows: Sequence[int]) -> tuple[int, int, int]:
+    """Return how many ``rows`` by source ``device`` reads from its cache, peers' caches, host."""
+    return rows[device], sum(rows) - rows[device] - rows[-1], rows[-1]
+
+
+def _shares(sources: Sequence[int]) -> list[str]:
+    total = sum(sources)
     if not total:
         return [ABSENT] * 3
-    return [f"{100 * rows / total:.1f} %" for rows in _sources(device, traffic)]
+    return [f"{100 * rows / total:.1f} %" for rows in sources]
 
 
 def _summary(stored: StoredPlan) -> Iterator[str]:
@@ -129,6 +164,8 @@ def _summary(stored: StoredPlan) -> Iterator[str]:
 def draw(stored: StoredPlan, *, graph: str) -> str:
     """Return SVG text with a bar per device: predicted rows from its cache, peers and the host.
 
+    Vertex types have bars below these.
+
     If the plan has a curve of link transactions over α, the memory share of adjacency lists, a plot
     of this curve is above the bars.
     """
@@ -139,7 +176,8 @@ def draw(stored: StoredPlan, *, graph: str) -> str:
         parts.append(f'<g transform="translate(0 {top:g})">{_curve(plan)}</g>')
         top += _CHART_HEIGHT + 24
     parts += _bars(plan, top)
-    height = top + (len(plan.devices) + 1) * _BAR_HEIGHT + 40
+    num_bars = len(plan.devices) + len(_sources_by_type(plan))
+    height = top + (num_bars + 1) * _BAR_HEIGHT + 40
     return svg_file(parts, _CHART_WIDTH + 16, height, _STYLE, minimum=32 + 9 * len(title))
 
 
@@ -185,26 +223,32 @@ def _curve(plan: CachePlan) -> str:
 def _bars(plan: CachePlan, top: float) -> list[str]:
     """Return SVG from height ``top``: a legend, and each device's predicted rows by source.
 
-    Sources are the device's own cache, peers' caches and the host; no bar without prediction.
+    Sources are the device's own cache, peers' caches and the host; no bar without prediction. Each
+    vertex type has a bar of all devices.
     """
     predicted: Sequence[CacheTraffic | None] = plan.predicted or (None,) * len(plan.devices)
-    x_start = 24.0 + 7 * max((len(cache.name) for cache in plan.devices), default=0)
+    bars: list[tuple[str, Sequence[int]]] = [
+        (cache.name, (0, 0, 0) if traffic is None else _sources(cache.device, traffic.rows))
+        for cache, traffic in zip(plan.devices, predicted, strict=True)
+    ]
+    bars += _sources_by_type(plan).items()
+    x_start = 24.0 + 7 * max((len(name) for name, _ in bars), default=0)
     elements, across = [], x_start
     for css, label in (("own", "own cache"), ("peers", "peers"), ("host", "host")):
         elements.append(f'<rect class="{css}" x="{across:g}" y="{top:g}" width="12" height="12"/>')
         elements.append(text(across + 18, top + 11, label))
         across += 34 + 7 * len(label)
-    for number_, (cache, traffic) in enumerate(zip(plan.devices, predicted, strict=True), 1):
+    for number_, (name, sources) in enumerate(bars, 1):
         middle = top + number_ * _BAR_HEIGHT
-        elements.append(text(x_start - 8, middle + 12, cache.name, anchor="end"))
-        if traffic is not None and sum(traffic.rows) > 0:
-            elements += _bar(cache.device, traffic, x_start, middle)
+        elements.append(text(x_start - 8, middle + 12, name, anchor="end"))
+        if sum(sources) > 0:
+            elements += _bar(sources, x_start, middle)
     return elements
 
 
-def _bar(device: int, traffic: CacheTraffic, x_start: float, top: float) -> Iterator[str]:
-    total, start = sum(traffic.rows), x_start
-    for css, value in zip(("own", "peers", "host"), _sources(device, traffic), strict=True):
+def _bar(sources: Sequence[int], x_start: float, top: float) -> Iterator[str]:
+    total, start = sum(sources), x_start
+    for css, value in zip(("own", "peers", "host"), sources, strict=True):
         width = _BAR_WIDTH * value / total
         yield (
             f'<rect class="{css}" x="{number(start)}" y="{top:g}" width="{number(width)}" '

@@ -271,8 +271,8 @@ def _check_sampler(config: RunConfig) -> None:
 def _check_types(config: RunConfig, model: TypedModel) -> None:
     """Refuse options that models of graphs with types do not support."""
     option = f"model={model.name.lower()}"
-    if config.requests_caches:
-        raise ConfigError(f"{option}: {NO_CACHES} are of vertices of one type")
+    if config.requests_caches and config.features.reads_disk:
+        raise ConfigError(f"{option}: {NO_CACHES} need rows in memory, got features=disk")
     if config.exchange is not None:
         raise ConfigError(f"{option}: expected exchange=null, got an exchange")
     if type(config.features) not in (HostFeaturesConfig, DiskFeaturesConfig):
@@ -285,10 +285,10 @@ def _check_types(config: RunConfig, model: TypedModel) -> None:
             f"{option}: expected sampler=neighbor, labor, weighted or full, got sampler=layerwise"
         )
     for device in config.device_plan.parsed():
-        if not device.takes_types or device.samples:
+        if not device.takes_types:
             raise ConfigError(
-                f"{option}: expected devices of kind cpu, or emulated devices for which the host "
-                f"samples, got {device.label}, which takes no types of vertices and edges"
+                f"{option}: expected devices of kind cpu or emulated, got {device.label}, which "
+                "takes no types of vertices and edges"
             )
 
 

@@ -1,7 +1,7 @@
 """Mini-batches, which pass from the sampler to the model, and the sampler protocol."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -132,6 +132,11 @@ class MiniBatch:
         return self.input_vertices.nbytes + links + sum(block.num_bytes for block in self.blocks)
 
     @property
+    def lists_read(self) -> tuple[tuple[IntArray, Int64Array], ...]:
+        """For each block, the vertices whose adjacency lists it samples, and edges' offsets."""
+        return tuple((self.input_vertices[: block.num_dst], block.indptr) for block in self.blocks)
+
+    @property
     def num_edges(self) -> int:
         """Number of edges over all layers, the numerator of MTEPS (HyScale-GNN eq. 5)."""
         return sum(block.num_edges for block in self.blocks)
@@ -147,15 +152,28 @@ class InputFrontier:
     """Input vertices of a mini-batch and the ``indptr`` of each block, without edges' sources."""
 
     input_vertices: IntArray  #: as in ``MiniBatch``
-    #: offsets of the blocks, from the seeds outwards. Hop ``h`` reads the lists of the first
-    #: ``len(indptrs[h]) - 1`` input vertices
+    #: offsets of the blocks, from the seeds outwards; with types, of each block's vertex types
     indptrs: tuple[Int64Array, ...]
+    #: vertices whose lists each of ``indptrs`` counts. None: the first input vertices
+    list_vertices: tuple[IntArray, ...] | None = None
 
     @classmethod
     def of(cls, batch: MiniBatch) -> "InputFrontier":
         """Return the input vertices and the blocks' ``indptr`` of ``batch``."""
-        indptrs = tuple(block.indptr for block in reversed(batch.blocks))
-        return cls(input_vertices=batch.input_vertices, indptrs=indptrs)
+        lists = batch.lists_read[::-1]
+        return cls(
+            input_vertices=batch.input_vertices,
+            indptrs=tuple(indptr for _, indptr in lists),
+            list_vertices=tuple(vertices for vertices, _ in lists),
+        )
+
+    @property
+    def lists_read(self) -> list[tuple[IntArray, Int64Array]]:
+        """Vertices whose lists sampling reads, and edges' offsets, from the seeds outwards."""
+        vertices: Iterable[IntArray] | None = self.list_vertices
+        if vertices is None:
+            vertices = (self.input_vertices[: len(indptr) - 1] for indptr in self.indptrs)
+        return list(zip(vertices, self.indptrs, strict=True))
 
     @property
     def num_edges(self) -> int:

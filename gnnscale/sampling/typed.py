@@ -6,7 +6,15 @@ from typing import Literal
 
 import numpy as np
 
-from gnnscale.core import MAX_COUNT, Array, ConfigError, IntArray, brief, listed_numbers
+from gnnscale.core import (
+    MAX_COUNT,
+    Array,
+    ConfigError,
+    Int64Array,
+    IntArray,
+    brief,
+    listed_numbers,
+)
 from gnnscale.graph import Graph, GraphSchema
 from gnnscale.ops import NativeSampler, SampledHop, TypedSample
 from gnnscale.sampling.minibatch import Block, MiniBatch, prepare_weights
@@ -78,6 +86,18 @@ class TypedMiniBatch(MiniBatch):
         """Global ids of the seeds, type after type, in the order of the model's output rows."""
         ids = [self.seeds_of(number) for number in range(len(self.seed_sizes))]
         return np.concatenate(ids)
+
+    @property
+    def lists_read(self) -> tuple[tuple[IntArray, Int64Array], ...]:
+        """For each block and vertex type, vertices with lists, and offsets of all their edges."""
+        lists = []
+        for block in self.blocks:
+            for number, size in enumerate(block.dst_sizes):
+                ends = zip(self.ends, block.relations, strict=True)
+                offsets = [relation.indptr for (_, to), relation in ends if to == number]
+                if offsets and size:
+                    lists.append((self.vertices(number, size), np.sum(offsets, axis=0)))
+        return tuple(lists)
 
     def vertices(self, vertex_type: int, count: int | None = None) -> IntArray:
         """Return the global ids of the first ``count`` input vertices of a type; None: of all.

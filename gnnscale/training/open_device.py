@@ -164,6 +164,8 @@ def _feature_store(
     Learned embeddings, the device's ``cache``, ``tier``, preaggregated rows, ``host``.
     """
     if data.graph.types is not None:
+        if cache is not None:
+            return cache.store
         return host if tier is None else tier
     if learning.trained.vertex_rows is not None:
         return LearnedFeatureStore(learning.trained.vertex_rows)
@@ -188,6 +190,8 @@ def _open_tier(
     # Free memory decides nothing in a deterministic run.
     may_choose = not config.runtime.deterministic
     may_choose = may_choose and tier_problem(devices, config.partitioner) is None
+    # A cache of several vertex types reads host memory.
+    may_choose = may_choose and (data.graph.types is None or data.caches is None)
     is_required = features.reads_disk
     options = chosen_tier(features, data.graph, may_choose=may_choose)
     if rows is None and not is_required:

@@ -128,7 +128,6 @@ def test_commands_on_the_graph(shop: Path, run: Run, trained: Path) -> None:
     store = run("prepare", *tables).succeeded().stdout.strip()
     assert "features-1.npy" in run("doctor", f"store={store}").succeeded().stdout
     for command, purpose in (
-        ("plan-cache", "caches"),
         ("simulate", "a simulation"),
         ("generate", "an FPGA design"),
     ):
@@ -138,5 +137,9 @@ def test_commands_on_the_graph(shop: Path, run: Run, trained: Path) -> None:
     assert "vertices owned, by type" in divided.stdout
     part = Path(divided.stdout.splitlines()[-1]) / "parts" / "0"
     assert "features-1.npy" in run("doctor", f"store={part}").succeeded().stdout
-    assert run("train", *tables, "epochs=1").last_line.endswith("got GraphSAGE; add model=rsage")
+    for command in (("train", "epochs=1"), ("plan-cache", "device_plan=emulated_x4")):
+        assert run(*command, *tables).last_line.endswith("got GraphSAGE; add model=rsage")
+    caches = ("cache_planner=legion", "device_plan=emulated_x4", "cache_planner.ratio=0.1")
+    planned = run("plan-cache", *tables, *SMALL[:3], "model=rsage", *caches).succeeded().stdout
+    assert "vertex type" in planned
     assert "got RSAGE" in run("generate", "model=rsage").last_line

@@ -20,9 +20,11 @@ from gnnscale.cache import (
     LookAhead,
     LookAheadCache,
     NoCache,
+    RowType,
     StaticCache,
     StoredPlan,
 )
+from gnnscale.cache.plan import TypeReads
 from gnnscale.cache.store import identify
 from gnnscale.graph import Graph
 from gnnscale.report.cache_plan import draw, print_plan
@@ -116,6 +118,32 @@ def test_caches_that_look_ahead_and_very_many_devices(stored: Stored) -> None:
     assert "emulated:63" in text
     assert "emulated:64" not in text
     assert "│ ... " in text
+
+
+def test_vertex_types_have_a_table_and_bars(stored: Stored) -> None:
+    types = [
+        RowType(name=name, vertices=slice(first, first + 1000), row_bytes=size, is_cached=True)
+        for name, first, size in (("[b]item", 0, 1 << 10), ("tag", 1000, 1 << 20))
+    ]
+    reads = ((30, 25, 0, 5), (20, 0, 0, 20)), ((0, 0, 0, 10), (0, 0, 0, 0)), ((0,) * 4, (0,) * 4)
+    predicted = tuple(
+        replace(
+            traffic,
+            types=tuple(
+                TypeReads(name=entry.name, row_bytes=entry.row_bytes, rows=rows)
+                for entry, rows in zip(types, of_device, strict=True)
+            ),
+        )
+        for traffic, of_device in zip(PLAN.predicted or (), reads, strict=True)
+    )
+    plan = stored(plan=replace(PLAN, predicted=predicted))
+    text = on_console(print_plan, plan, graph="mine", types=types, width=40)
+    # Two devices cache the vertices below 1200.
+    hits = ["42.9 %", "35.7 %", "21.4 %"]
+    assert cells(text, "[b]item") == ["1,024", "2,000", "2.0 MiB", *hits]
+    assert cells(text, "tag") == ["1,048,576", "400", "400.0 MiB", "50.0 %", "0.0 %", "50.0 %"]
+    assert {"[b]item", "tag", "70 rows", "40 rows"} <= set(drawn(plan))
+    assert "vertex type" not in printed(stored(plan=PLAN))
 
 
 def test_a_picture_shows_where_rows_are_found_and_the_cost_model(stored: Stored) -> None:

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 from devices import accelerator, plan_of
 from learnt import same, weights
+from typed_graphs import shop
+
+from gnnscale.core.stages import Access, Traffic
 
 pytestmark = pytest.mark.integration
 
@@ -35,8 +38,9 @@ OF_MANY = ("none", "quiver", "legion")
 SPLITS = {2: "[40,24]", 4: "[20,14,1,29]"}
 
 
-def devices(size: int, *, aggregate: bool = False) -> str:
-    return plan_of(*[accelerator(peer_bandwidth=1e10, host_aggregates=aggregate)] * size)
+def devices(size: int, *, aggregate: bool = False, **figures: object) -> str:
+    figures = {"peer_bandwidth": 1e10, "host_aggregates": aggregate, **figures}
+    return plan_of(*[accelerator(**figures)] * size)
 
 
 def runs_of(size: int, folder: Path) -> dict[str, list[str]]:
@@ -112,6 +116,56 @@ def _check_prediction(plan: Path, steps: list[list[list[int]]]) -> None:
         assert told["rows"] == rows, plan.name
     hits, _, misses = _found(counted)
     assert predicted["feature_hit_rate"] == pytest.approx(hits / (hits + misses), abs=1e-12)
+
+
+def test_caches_change_nothing_learnt_of_types(trained_together, tmp_path) -> None:
+    """Rows of a type are as wide as the type has features, and users' rows are learned."""
+    (tmp_path / "links.txt").write_text("0 1\n1 0\n")
+    shop().save(tmp_path / "shop")
+    common = [
+        "dataset=store",
+        f"dataset.store={tmp_path / 'shop'}",
+        "model=rsage",
+        "model.hidden=8",
+    ]
+    common += ["sampler.fanouts=[4,3]", "batch_size=64", "epochs=2", "device_plan.split=[40,24]"]
+    reading = {"sampled_edges_per_s": 1e12, "reads_host_memory": True, "link_request_bytes": 16}
+    plans = {
+        "quiver": (devices(2), "cache_planner.ratio=0.2", "runtime.prefetch=two_stage"),
+        "legion": (devices(2, **reading), "cache_planner.ratio=0.4", "cache_planner.alpha=0.3"),
+        "oracle_static": (devices(2, **reading), "cache_planner.ratio=0.3"),
+    }
+    links = f"cache_planner.nvlink={tmp_path / 'links.txt'}"
+    runs = {"none": [*common, FIXED, devices(2)]}
+    for name, options in plans.items():
+        chosen = (f"cache_planner={name}", links, _store(tmp_path, name))
+        runs[name] = [*common, FIXED, *options, *chosen]
+    found = trained_together(2, runs)
+
+    assert len(set(found["none"]["losses"])) == len(found["none"]["losses"])
+    for name in plans:
+        assert found[name]["losses"] == found["none"]["losses"], name
+        hits, peers, misses = _found(found[name]["found"])
+        assert min(hits, peers, misses) > 0, name
+    epochs = found["oracle_static"]["epochs"]
+    told = json.loads((tmp_path / "plans" / "oracle_static" / "cache_plan.json").read_text())
+    for device, predicted in enumerate(told["predicted"]["devices"]):
+        counted = [Traffic.from_counts(epoch[4][device][1]) for epoch in epochs]
+        rows = sum((each.rows for each in counted), Access())
+        lists = sum((each.lists for each in counted), Access())
+        by_source = [0, 0, rows.misses]
+        by_source[device], by_source[1 - device] = rows.hits, rows.peer_hits
+        assert predicted["rows"] == by_source
+        assert predicted["link_bytes"] == rows.host_bytes == rows.link_bytes
+        # Nothing is cached of lists: each read is a request.
+        assert predicted["lists"][-1] == lists.link_requests == lists.host_bytes // 4
+        assert predicted["transactions"] == rows.link_requests + lists.link_requests
+    lists = [
+        Traffic.from_counts(part[1]).lists
+        for epoch in found["legion"]["epochs"]
+        for part in epoch[4]
+    ]
+    assert min(sum(each.hits for each in lists), sum(each.peer_hits for each in lists)) > 0
 
 
 #: Caches that a run may go on with, whatever it began with.

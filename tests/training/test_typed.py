@@ -168,6 +168,7 @@ def test_a_graph_without_types_has_one_of_each(launched, tmp_path) -> None:
         (["task=links", "cache_planner=pagraph", "device_plan=cpu_x2"], ("cache_planner=none",)),
         (["partitioner=p3", "device_plan=cpu_x2"], ("got RSAGE", "hash, metis and pagraph")),
         (["features=degrees"], ("features=host or disk", "model.without_features")),
+        (["features=disk", "cache_planner=gnnlab"], ("rows in memory", "cache_planner=none")),
         (["device_plan=fpga_csim"], ("model=rsage", "fpga:0")),
         (["runtime.compute_dtype=bfloat16"], ("float32",)),
         (["sampler.edge_fanouts={a-b-c:[1]}"], ("sampler.edge_fanouts.a-b-c=[1]", "2 hops")),

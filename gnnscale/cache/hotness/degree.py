@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from gnnscale.ops import naming_graph
 from gnnscale.partition.simple import splitmix64
 
 _SLICE_ENTRIES = 1 << 20
+
+#: Neighbors per vertex at one hop, or with types for each edge type.
+Fanout: TypeAlias = int | Sequence[int]
 
 
 def slices(num_entries: int) -> Iterator[slice]:
@@ -54,7 +57,7 @@ def degree_ratio(graph: Graph) -> Float32Array:
     samplers follow out-edges. Samplers here follow in-edges: the benefit is the out-degree of
     ``v``, and the cost its in-degree. An empty list counts as one entry. Takes 16 bytes per vertex.
     """
-    benefit = out_degree(graph)
+    benefit, graph = out_degree(graph), graph.without_types()
     ratio = np.empty(graph.num_vertices, np.float32)
     for rows in slices(graph.num_vertices):
         cost = np.diff(graph.indptr[rows.start : rows.stop + 1])
@@ -86,6 +89,7 @@ def pagerank(
         train: ``[n]`` distinct vertices, at least one.
         num_threads: threads to use; the result does not depend on it.
     """
+    graph = graph.without_types()
     rank = np.zeros(graph.num_vertices)
     rank[train] = 1 / len(train)
     received = np.empty_like(rank)
@@ -108,18 +112,21 @@ def pagerank(
 
 @dataclass(frozen=True, kw_only=True)
 class Inclusion:
-    """Expected reads by one mini-batch of each vertex's feature row and adjacency list."""
+    """Expected reads by one mini-batch of each vertex's feature row and adjacency lists."""
 
     #: ``[num_vertices]`` float32 probability that the vertex is an input vertex
     probability: Float32Array
     #: ``[num_lists]`` float32 mean reads of lists: one per traversed edge, and one per visit
     lists: Float32Array
+    #: ``[num_vertices]`` float32 mean reads of all lists of a vertex: one per traversed edge, and
+    #: one per visit
+    neighborhoods: Float32Array
 
 
 def inclusion(
     graph: Graph,
     train: IntArray,
-    fanouts: Sequence[int | Sequence[int]],
+    fanouts: Sequence[Fanout],
     *,
     batch_size: float,
     replace: bool = False,
@@ -144,39 +151,40 @@ def inclusion(
     with ``c_0 = 0``, and ``q_0 = batch_size / number of training vertices`` for training vertices
     and 0 for all other vertices. If v was reached before hop h, the hop traverses m_h(v) =
     ``min(degree, fanout)`` edges from v, and reads the offsets of its list. With ``replace``, ``t =
-    1 - (1 - 1 / degree)^fanout``, and ``m = fanout`` unless v has no in-neighbors. Takes 24 bytes
-    per vertex, and 8 for the result.
-
-    In a graph with types a vertex has a list, and picks, for each edge type that ends at it.
+    1 - (1 - 1 / degree)^fanout``, and ``m = fanout`` unless v has no in-neighbors. In a graph with
+    types, c_h, t_h and the degree are those of a list, of which v has one for each edge type. Takes
+    24 bytes per list or vertex, whichever are more, and 8 for the result.
 
     Args:
         train: ``[n]`` distinct vertices, at least one.
-        fanouts: neighbors per vertex, from the seeds outwards; -1 takes all. With types, the
-            numbers of each hop by edge type.
+        fanouts: neighbors per vertex, from the seeds outwards; -1 takes all. In a graph with types
+            a hop may have a number for each edge type.
         batch_size: mean of the seeds of a batch, drawn from ``train``.
         replace: whether neighbors are sampled with replacement.
     """
     num_vertices, num_lists = graph.num_vertices, len(graph.indptr) - 1
-    # There may be fewer lists than vertices: those of some types have none.
+    # Values of lists are sent along edges to vertices, so that both have one length.
     size = max(num_vertices, num_lists)
-    indptr = (
-        np.pad(graph.indptr, (0, size - num_lists), "edge") if size > num_lists else graph.indptr
-    )
+    indptr = graph.indptr
+    if size > num_lists:
+        indptr = np.pad(indptr, (0, size - num_lists), "edge")
     seeded = min(1.0, batch_size / len(train))
     probability, picked, missed = (np.zeros(size) for _ in range(3))
     probability[train] = seeded
     lists = np.zeros(num_lists, np.float32)
+    neighborhoods = lists if graph.types is None else np.zeros(num_vertices, np.float32)
     with np.errstate(divide="ignore"):  # a certain vertex has log1p(-1) = -inf
-        for hop in fanouts:
-            by_type = [hop] if isinstance(hop, int) else hop
-            for edge_type, rows, vertices in _list_slices(graph):
-                fanout = by_type[edge_type]
-                if fanout == 0:  # no list is read
-                    continue
+        for fanout in fanouts:
+            for part in _list_slices(graph, fanout):
+                rows, visits = part.rows, probability[part.vertices]
                 degrees = indptr[rows.start + 1 : rows.stop + 1 : rows.step] - indptr[rows]
-                lists[rows] += probability[vertices] * (_num_picked(degrees, fanout, replace) + 1)
-                share = _share_picked(degrees, fanout, replace)
-                picked[rows] += share * (probability[vertices] - picked[rows])
+                num_picked = _num_picked(degrees, part.fanout, replace)
+                if part.fanout:
+                    lists[rows] += visits * (num_picked + 1)
+                if graph.types is not None:
+                    neighborhoods[part.vertices] += visits * (num_picked + part.is_first)
+                share = _share_picked(degrees, part.fanout, replace)
+                picked[rows] += share * (visits - picked[rows])
                 missed[rows] = np.log1p(-np.minimum(picked[rows], 1))
             probability[:] = 0
             probability[train] = np.log1p(-seeded)
@@ -184,17 +192,37 @@ def inclusion(
                 topology = indptr, graph.indices
                 ops.scatter_to_neighbors(*topology, missed, probability, num_threads=num_threads)
             np.subtract(0, np.expm1(probability, out=probability), out=probability)
-    return Inclusion(probability=probability[:num_vertices].astype(np.float32), lists=lists)
+    return Inclusion(
+        probability=probability[:num_vertices].astype(np.float32),
+        lists=lists,
+        neighborhoods=neighborhoods,
+    )
 
 
-def _list_slices(graph: Graph) -> Iterator[tuple[int, slice, slice]]:
-    """Yield slices of the lists of each edge type, with its number and the lists' vertices."""
+class _Lists(NamedTuple):
+    """Some lists of one edge type, or of a graph without types."""
+
+    rows: slice  #: their numbers
+    vertices: slice  #: the vertex of each
+    fanout: int  #: neighbors that a hop draws from each
+    is_first: bool  #: whether no edge type before has lists of these vertices
+
+
+def _list_slices(graph: Graph, fanout: Fanout) -> Iterator[_Lists]:
+    """Yield slices of all lists of ``graph``, edge type by edge type."""
     schema = graph.schema
-    for number, destination in enumerate(schema.destinations.tolist()):
+    fanouts = [fanout] * len(schema.edge_types) if isinstance(fanout, int) else fanout
+    destinations = schema.destinations.tolist()
+    for number, destination in enumerate(destinations):
         rows, first = schema.rows(number), schema.vertices(destination).start
         for part in slices(schema.vertex_types[destination].num_vertices):
             start, end = (rows.start + at * rows.step for at in (part.start, part.stop))
-            yield number, slice(start, end, rows.step), slice(first + part.start, first + part.stop)
+            yield _Lists(
+                rows=slice(start, end, rows.step),
+                vertices=slice(first + part.start, first + part.stop),
+                fanout=fanouts[number],
+                is_first=destination not in destinations[:number],
+            )
 
 
 def _num_picked(degrees: Int64Array, fanout: int, replace: bool) -> Int64Array:

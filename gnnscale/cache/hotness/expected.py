@@ -141,7 +141,7 @@ def _later_epochs(
         ),
         LaterEpochs(
             {device: first.lists.of(device) for device in devices},
-            batch.lists * np.float32(num_batches),
+            batch.neighborhoods * np.float32(num_batches),
             [half.lists for half in halves],
             share,
         ),

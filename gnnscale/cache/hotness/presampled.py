@@ -361,10 +361,9 @@ class _Uncounted:
         """Add a batch, still uncounted; return the number of input rows of all that wait."""
         vertices = inputs.frontier.input_vertices
         self._rows.append(vertices)
-        for indptr in inputs.frontier.indptrs:
-            # A list has one read more than sampled edges: its offsets.
-            ends = indptr + np.arange(len(indptr))
-            self._lists.append((ends, vertices[: len(indptr) - 1]))
+        for list_vertices, indptr in inputs.frontier.lists_read:
+            # A vertex has one read more than sampled edges: the offsets of its lists.
+            self._lists.append((indptr + np.arange(len(indptr)), list_vertices))
         self._num_rows += len(vertices)
         return self._num_rows
 

@@ -85,7 +85,8 @@ class CliqueCost:
     list_hotness: PrefixSums
     total_list_hotness: float  #: reads of the lists of all vertices
     row_bytes: int  #: bytes of a feature row, D·s of eq. 6
-    row_hotness: PrefixSums  #: prefix sums of the reads of the rows in Q_F, a_F
+    #: prefix sums of the reads of the rows in Q_F, a_F; of their link bytes with ``row_ends``
+    row_hotness: PrefixSums
     total_row_hotness: float  #: reads of the rows of all vertices
     n_tsum: float  #: N_TSUM, sampling transactions without a cache
     row_transactions: float  #: link requests of a missed row, ⌈D·s / CLS⌉ of eq. 8
@@ -93,6 +94,8 @@ class CliqueCost:
         float  #: link bytes of a sampling transaction; all transactions are equal in the paper
     )
     row_price: float  #: link bytes of a missed row
+    #: bytes of the first 1, 2, ... rows of Q_F. None: all have ``row_bytes``
+    row_ends: Int64Array | None = None
 
     def num_lists(self, topology_bytes: int) -> int:
         """Return how many of the first lists of Q_T fit into ``topology_bytes``, eq. 3."""
@@ -100,7 +103,15 @@ class CliqueCost:
 
     def num_rows(self, feature_bytes: Any) -> Any:
         """Return how many of the first rows of Q_F fit into ``feature_bytes``, eq. 6."""
+        if self.row_ends is not None:
+            return np.searchsorted(self.row_ends, feature_bytes, side="right")
         return np.minimum(feature_bytes // self.row_bytes, self.row_hotness.num_numbers)
+
+    def rows_size(self, num_rows: int) -> int:
+        """Return the bytes of the first ``num_rows`` rows of Q_F."""
+        if self.row_ends is None or not num_rows:
+            return num_rows * self.row_bytes
+        return int(self.row_ends[num_rows - 1])
 
     def n_t(self, list_hotness: Any) -> Any:
         """Return N_T, the sampling transactions over the link, eq. 4 and 5.

@@ -12,13 +12,7 @@ from gnnscale.cache.hotness.expected import AverageCounts, ExpectedCounts
 from gnnscale.cache.hotness.presampled import Presampled, Reads
 from gnnscale.cache.legion.cost_model import CliqueCost, PrefixSums, best_num_lists, curve
 from gnnscale.cache.plan import CachePlan, CacheTraffic, CurvePoint, DeviceCache
-from gnnscale.cache.problem import (
-    BYTES_PER_LIST,
-    CacheDevice,
-    CacheTask,
-    no_vertices,
-    sizes_of_lists,
-)
+from gnnscale.cache.problem import CacheDevice, CacheTask, no_vertices, sizes_of_lists
 from gnnscale.core import Array, Int32Array, Int64Array, check_choice, check_range
 
 #: Vertices between two stored prefix sums of hotness or bytes.
@@ -49,9 +43,11 @@ class HotVertices:
     list_bytes: PrefixSums  #: prefix sums of the bytes of ``lists``
     list_hotness: PrefixSums  #: prefix sums of the reads of ``lists``
     total_list_hotness: float  #: reads of the lists of all vertices
-    rows: Array  #: ``[n]`` Q_F, vertices by descending number of batches that read them, A_F
-    row_hotness: PrefixSums  #: prefix sums of the reads of ``rows``
-    total_row_hotness: float  #: reads of the rows of all vertices
+    #: ``[n]`` Q_F, vertices by descending number of batches that read them, A_F; with types by
+    #: the link bytes of these reads for each byte of the row
+    rows: Array
+    row_hotness: PrefixSums  #: prefix sums of the reads of ``rows``, or of their link bytes
+    total_row_hotness: float  #: reads of the rows of all vertices, or their link bytes
 
     def share_lists(
         self, task: CacheTask, clique: Sequence[int], num_lists: int, capacities: Int64Array
@@ -62,7 +58,7 @@ class HotVertices:
         left; a list that fits on no device is left out.
         """
         local = [_list_reads(task, [device], task.presampled) for device in clique]
-        return _share(task, self.lists[:num_lists], local, capacities, **_list_bytes(task))
+        return _share(task, self.lists[:num_lists], local, capacities, **task.list_sizes)
 
     def share_rows(
         self, task: CacheTask, clique: Sequence[int], capacities: Int64Array
@@ -71,10 +67,11 @@ class HotVertices:
 
         A row goes to the device that reads it most, of the devices with bytes left.
         """
-        num_rows = sum(int(capacity) // task.row_bytes for capacity in capacities)
+        order = self.rows
+        if task.has_equal_rows:
+            order = order[: sum(int(capacity) // task.row_bytes for capacity in capacities)]
         local = [task.presampled.rows.of(device) for device in clique]
-        order = self.rows[:num_rows]
-        return _share(task, order, local, capacities, bytes_per_vertex=task.row_bytes)
+        return _share(task, order, local, capacities, **task.row_sizes)
 
 
 def _share(
@@ -96,15 +93,6 @@ def _share(
         bytes=shared.bytes,
         reads=shared.reads,
     )
-
-
-def _list_bytes(task: CacheTask) -> dict[str, Any]:
-    """Return keyword arguments by which native operations count the bytes of lists (eq. 3)."""
-    return {
-        "bytes_per_vertex": BYTES_PER_LIST,
-        "offsets": task.graph.indptr,
-        "bytes_per_entry": task.graph.indices.itemsize,
-    }
 
 
 def _list_reads(
@@ -136,28 +124,24 @@ def candidates(
         max_bytes=max(budgets),
         only_hot=True,
         num_threads=task.num_threads,
-        **_list_bytes(task),
+        **task.list_sizes,
     )
-    rows = ops.hottest(
-        appearances,
-        task.out_degrees,
-        capacity=sum(budgets),
-        bytes_per_vertex=task.row_bytes,
-        num_threads=task.num_threads,
-    )
+    rows = task.order_rows(appearances, clique, budgets)
     is_sorted = task.num_epochs == 1  # the counts that rank vertices are also their hotness
     if not is_sorted:
         list_reads = _list_reads(task, clique, task.counted)
         appearances = task.counted.rows.sum(clique)
+    if not task.has_equal_rows:
+        appearances = task.price_reads(appearances, clique)
     return HotVertices(
         lists=lists,
         list_bytes=_sums(
-            task, lists, lambda part: sizes_of_lists(task.graph, lists[part]), **_list_bytes(task)
+            task, lists, lambda part: sizes_of_lists(task.graph, lists[part]), **task.list_sizes
         ),
         list_hotness=_hotness_sums(task, lists, list_reads, is_sorted),
         total_list_hotness=_total(list_reads),
         rows=rows,
-        row_hotness=_hotness_sums(task, rows, appearances, is_sorted),
+        row_hotness=_hotness_sums(task, rows, appearances, is_sorted and task.has_equal_rows),
         total_row_hotness=_total(appearances),
     )
 
@@ -267,6 +251,15 @@ def clique_cost(task: CacheTask, clique: Sequence[int], hot: HotVertices) -> Cli
     def rows_read(member: CacheDevice) -> int:
         return reads.rows.total(member.position)
 
+    prices: dict[str, Any] = {
+        "row_transactions": _mean(members, lambda m: m.row_transactions(task.row_bytes), rows_read),
+        "row_price": _mean(members, lambda m: m.row_price(task.row_bytes), rows_read),
+    }
+    if not task.has_equal_rows:
+        # The hotness of rows is in link bytes; an overhead counts as the requests of its bytes.
+        requests = _mean(members, lambda m: 1 / m.request_bytes, rows_read)
+        sizes = np.diff(task.row_sizes["offsets"])[hot.rows]
+        prices = {"row_transactions": requests, "row_price": 1.0, "row_ends": np.cumsum(sizes)}
     return CliqueCost(
         budget_bytes=sum(member.budget_bytes for member in members),
         list_bytes=hot.list_bytes,
@@ -276,9 +269,8 @@ def clique_cost(task: CacheTask, clique: Sequence[int], hot: HotVertices) -> Cli
         row_hotness=hot.row_hotness,
         total_row_hotness=hot.total_row_hotness,
         n_tsum=sum(map(sampled, members)),
-        row_transactions=_mean(members, lambda m: m.row_transactions(task.row_bytes), rows_read),
         list_price=_mean(members, lambda m: m.list_price, sampled),
-        row_price=_mean(members, lambda m: m.row_price(task.row_bytes), rows_read),
+        **prices,
     )
 
 
@@ -309,7 +301,7 @@ def _contents(
     budgets = [task.device_at[device].budget_bytes for device in clique]
     # Each device reserves an equal share of its memory for the rows that fit with the lists.
     num_rows = int(cost.num_rows(cost.budget_bytes - cost.list_bytes.at(num_lists)))
-    all_rows_bytes = num_rows * cost.row_bytes
+    all_rows_bytes = cost.rows_size(num_rows)
     capacities = [
         budget - budget * all_rows_bytes // max(cost.budget_bytes, 1) for budget in budgets
     ]
@@ -336,14 +328,14 @@ def _predict(
     """Return the expected reads of each device, by the cache of the clique, or the host."""
     reads, predicted = task.counted, []
     for j, reader in enumerate(clique):
-        row_reads, list_reads = {}, {}
+        content, row_reads, list_reads = dict(zip(clique, rows.vertices, strict=True)), {}, {}
         for k, peer in enumerate(clique):
             counted = int(rows.reads[j, k])
             row_reads[peer] = reads.rows.at(reader, rows.vertices[k], counted)
             if task.device_at[reader].samples:
                 counted = int(lists.reads[j, k])
                 list_reads[peer] = reads.lists.at(reader, lists.vertices[k], counted)
-        predicted.append(traffic(task, reader, reads, row_reads, list_reads))
+        predicted.append(traffic(task, reader, reads, content, list_reads, counted=row_reads))
     return predicted
 
 

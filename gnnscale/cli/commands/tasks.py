@@ -122,18 +122,19 @@ def plan_cache(options: DictConfig) -> None:
 
     from rich.console import Console
 
-    from gnnscale.cache import PICTURE_FILE, read_plan
+    from gnnscale.cache import PICTURE_FILE, read_plan, row_types
     from gnnscale.report.cache_plan import draw, print_plan
     from gnnscale.run import PlanCacheConfig, open_partition
+    from gnnscale.run.typed_inputs import read_by_type
     from gnnscale.training.build.cache_problem import plan_caches
     from gnnscale.training.make_artifacts import divide
 
     config = typed(options, PlanCacheConfig)
-    graph = config.dataset.open()
+    graph = read_by_type(config.model, config.dataset.open(), seed=None)
     divided = () if config.partitioner.divides == "nothing" else (divide(config, graph),)
     path = plan_caches(config, graph, open_partition(divided, graph), force=config.force)
     stored = read_plan(path, graph)
-    print_plan(stored, graph=graph.name, console=Console())
+    print_plan(stored, graph=graph.name, types=row_types(graph), console=Console())
     if not (path / PICTURE_FILE).exists():
         write_atomically(path / PICTURE_FILE, draw(stored, graph=graph.name))
     print(path)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gnnscale.core import Traffic
 from gnnscale.features import FeatureStore
 from gnnscale.nn.base import Inputs, TrainableModel
 from gnnscale.nn.conv.linear import Degrees, linear
@@ -112,7 +113,13 @@ class TypedGNN(TrainableModel):
             )
         typed_store: Any = store
         rows, traffic = typed_store.gather_types(batch, dtype=dtype, num_threads=num_threads)
-        return Inputs(x=torch.empty(0, 0), aggregated=False, rows=rows, traffic=traffic)
+        return Inputs(
+            x=torch.empty(0, 0),
+            aggregated=False,
+            rows=rows,
+            traffic=sum(traffic, Traffic()),
+            type_reads=tuple(part.rows for part in traffic),
+        )
 
     def forward(self, batch: MiniBatch, inputs: Inputs) -> Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32, type after type.

@@ -1,6 +1,7 @@
 """Caches of one worker: cached rows and adjacency lists, its own and its peers'."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -9,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.cache import CachePlan, CliqueCache, DeviceCache, LookAheadReplay, Uncached
+from gnnscale.cache import (
+    CachePlan,
+    CliqueCache,
+    DeviceCache,
+    LookAheadReplay,
+    Uncached,
+    row_types,
+)
 from gnnscale.cache.hotness.degree import out_degree
 from gnnscale.cache.plan import NO_MEMORY
 from gnnscale.core import Array, ConfigError
@@ -19,7 +27,8 @@ from gnnscale.features import cached as cached_features
 from gnnscale.features.multilevel import DeviceCacheRows, MultiLevelStore
 from gnnscale.features.tiered.policies import DeviceCacheFilter
 from gnnscale.features.tiered.store import TieredReader, TieredStore
-from gnnscale.graph import Graph
+from gnnscale.features.typed import TypedStore
+from gnnscale.graph import Graph, TypedFeatures
 from gnnscale.planner import Accelerator, Device
 from gnnscale.planner.cost_model.workload import CacheEffect
 
@@ -75,10 +84,16 @@ class OpenedCache:
 
     def counters(self) -> Mapping[str, float]:
         """Return hits and misses by name since the last call, and restart them; may be empty."""
-        store = self.store
-        if isinstance(store, cached_features.CachedFeatures | MultiLevelStore):
-            return store.take_counters()
-        return {}
+        counts: Counter[str] = Counter()
+        for store in self.stores:
+            if isinstance(store, cached_features.CachedFeatures | MultiLevelStore):
+                counts.update(store.take_counters())
+        return counts
+
+    @property
+    def stores(self) -> tuple[FeatureStore | None, ...]:
+        """``store``, or of a graph with types the store of each type; None: rows of no cache."""
+        return self.store.stores if isinstance(self.store, TypedStore) else (self.store,)
 
     @property
     def multilevel(self) -> MultiLevelStore | None:
@@ -122,7 +137,8 @@ def find_uncached(plan: CachePlan | None, *, requested: bool) -> Uncached | None
 def cache_effects(num_devices: int, plan: CachePlan | None) -> list[CacheEffect]:
     """Return bytes and predicted miss fractions of each device's cache of raw rows and lists.
 
-    The effect of a device without such a cache is zero bytes, and misses only.
+    Fractions of rows are those of their bytes. The effect of a device without such a cache is zero
+    bytes, and misses only.
     """
     effects = [CacheEffect() for _ in range(num_devices)]
     if plan is None:
@@ -133,13 +149,13 @@ def cache_effects(num_devices: int, plan: CachePlan | None) -> list[CacheEffect]
         effect = CacheEffect(num_bytes=max(cache.num_bytes, 1))
         if plan.predicted is not None:
             traffic = plan.predicted[number]
-            rows, lists = sum(traffic.rows), sum(traffic.lists)
-            local_rows = traffic.rows[cache.device]
-            misses = traffic.rows[-1] / rows if rows else 1.0
+            num_bytes, lists = traffic.read_bytes, sum(traffic.lists)
+            total, local = sum(num_bytes), num_bytes[cache.device]
+            misses = num_bytes[-1] / total if total else 1.0
             effect = replace(
                 effect,
                 row_misses=misses,
-                peer_rows=1 - misses - local_rows / rows if rows else 0.0,
+                peer_rows=1 - misses - local / total if total else 0.0,
                 list_misses=traffic.lists[-1] / lists if lists else 1.0,
             )
         effects[cache.device] = effect
@@ -152,11 +168,17 @@ def open_caches(
     """Fill this worker's cache, and map the caches of its peers; every worker calls this.
 
     The cache is above ``tier``, or above host memory (None). The result is None if the device has
-    no cache of its own. ConfigError if the devices of a clique are on different machines,
-    MemoryError if the host that emulates the device has too little memory.
+    no cache of its own. ConfigError if the devices of a clique are on different machines, or rows
+    of a graph with types are read from ``tier``; MemoryError if the host that emulates the device
+    has too little memory.
     """
-    source = CachedRowSource.from_tier(graph, None if tier is None else tier.rows)
-    static_rows = _static_rows(plan, source, group, holds_rows=device.holds_rows)
+    if tier is not None and graph.types is not None:
+        raise ConfigError(
+            f"cache_planner: expected rows in memory below the caches of {graph.name}, whose "
+            "vertices have types, got rows on disk; cache_planner=none takes them"
+        )
+    sources = _row_sources(graph, None if tier is None else tier.rows)
+    parts = [_static_rows(plan, source, group, device.holds_rows) for source in sources]
     entry = plan.of(group.rank) if plan.has(group.rank) else None
     if entry is None or entry.host_aggregates:
         return None
@@ -164,19 +186,41 @@ def open_caches(
         return _cache_on_device(plan, entry, graph, group)
     store: FeatureStore
     if tier is not None:
-        store = MultiLevelStore(tier, _device_rows(plan, graph, group, source, static_rows))
+        store = MultiLevelStore(tier, _device_rows(plan, graph, group, sources[0], parts[0]))
     elif entry.look_ahead is not None:
         priority = out_degree(graph)
         host = HostFeatures.of(graph)
         store = cached_features.LookAheadFeatures(host, entry.look_ahead, priority=priority)
     else:
-        assert static_rows is not None
-        names, position = _members(plan, group.rank)
-        store = cached_features.CachedFeatures(
-            HostFeatures.of(graph), *_with_slots(graph, static_rows), own=position, names=names
-        )
+        store = _static_store(plan, graph, group, sources, parts)
     lists = None if entry.look_ahead is not None else _lists(plan, graph, device, group)
     return OpenedCache(store=store, lists=lists, num_bytes=entry.num_bytes)
+
+
+def _static_store(
+    plan: CachePlan,
+    graph: Graph,
+    group: Group,
+    sources: Sequence["CachedRowSource"],
+    parts: Sequence["_StaticRows | None"],
+) -> FeatureStore:
+    """Return the store that reads the cached rows in ``parts``, each from one of ``sources``."""
+    names, position = _members(plan, group.rank)
+    caches = []
+    for source, static_rows in zip(sources, parts, strict=True):
+        assert static_rows is not None
+        host = _host_rows(graph, source.vertex_type)
+        caches.append(
+            cached_features.CachedFeatures(
+                host, *_with_slots(source, static_rows), own=position, names=names
+            )
+        )
+    if graph.types is None:
+        return caches[0]
+    stores: list[FeatureStore | None] = [None] * len(graph.types.vertex_types)
+    for source, cache in zip(sources, caches, strict=True):
+        stores[source.vertex_type] = cache
+    return TypedStore(graph.types, stores)
 
 
 def _members(plan: CachePlan, rank: int) -> tuple[list[str], int]:
@@ -210,38 +254,74 @@ def refill(cache: OpenedCache | None, plan: CachePlan, graph: Graph, group: Grou
     """
     holds_rows = cache is not None and cache.clique is not None
     multilevel = None if cache is None else cache.multilevel
-    source = CachedRowSource.from_tier(graph, None if multilevel is None else multilevel.tier)
-    static_rows = _static_rows(plan, source, group, holds_rows=holds_rows)
+    sources = _row_sources(graph, None if multilevel is None else multilevel.tier)
+    parts = [_static_rows(plan, source, group, holds_rows) for source in sources]
     if cache is None or plan.of(group.rank).look_ahead is not None:
         return
     if multilevel is not None:
-        multilevel.replace(_device_rows(plan, graph, group, source, static_rows))
-    elif isinstance(cache.store, cached_features.CachedFeatures):
-        assert static_rows is not None
-        cache.store.replace(*_with_slots(graph, static_rows))
+        multilevel.replace(_device_rows(plan, graph, group, sources[0], parts[0]))
+        return
+    for source, static_rows in zip(sources, parts, strict=True):
+        store = cache.stores[source.vertex_type]
+        if isinstance(store, cached_features.CachedFeatures):
+            assert static_rows is not None
+            store.replace(*_with_slots(source, static_rows))
 
 
 @dataclass(frozen=True, kw_only=True)
 class CachedRowSource:
-    """Source of the rows that caches copy, in their stored type."""
+    """Source of the rows that caches copy, in their stored type: of all vertices, or of a type."""
 
     width: int  #: elements of a row
     dtype: np.dtype[Any]  #: the NumPy type of an element
     read: Callable[[Array, Array], None]  #: copies the row of ``vertices[i]`` to ``rows[i]``
+    vertices: slice  #: ids of the vertices; ``read`` counts them from 0
+    vertex_type: int = 0  #: position of their type in the schema; 0 without types
 
     @classmethod
-    def from_tier(cls, graph: Graph, tier: TieredReader | None) -> "CachedRowSource":
-        """Return a source that reads ``tier``, or the feature rows of ``graph`` if it is None."""
-        if tier is not None:
-            return cls(width=tier.source.width, dtype=tier.source.dtype, read=tier.read)
+    def of(cls, graph: Graph, vertex_type: int = 0) -> "CachedRowSource":
+        """Return a source of the feature rows of ``graph``; with types, of one vertex type."""
+        features: object = graph.features
+        matrix, vertices = graph.features, slice(0, graph.num_vertices)
+        if isinstance(features, TypedFeatures):
+            stored_matrix = features.matrices[vertex_type]
+            assert stored_matrix is not None
+            matrix, vertices = stored_matrix.rows, graph.schema.vertices(vertex_type)
 
         def copy(vertices: Array, rows: Array) -> None:
             if len(vertices):
-                stored = HostFeatures.of(graph).stored
+                stored = _host_rows(graph, vertex_type).stored
                 slots = np.arange(len(vertices), dtype=np.int64)
                 ops.copy_rows(stored, vertices, (rows, stored[1]), slots, num_threads=1)
 
-        return cls(width=int(graph.features.shape[1]), dtype=graph.features.dtype, read=copy)
+        width, dtype = int(matrix.shape[1]), matrix.dtype
+        return cls(width=width, dtype=dtype, read=copy, vertices=vertices, vertex_type=vertex_type)
+
+    def in_order(self, vertices: Array) -> Array:
+        """Return those of ``vertices`` with rows here, counted from 0, in the order of a cache."""
+        first, end = self.vertices.start, self.vertices.stop
+        ids = np.sort(vertices)
+        ids = ids[np.searchsorted(ids, first) : np.searchsorted(ids, end)]
+        return ids - first if first else ids
+
+
+def _row_sources(graph: Graph, tier: TieredReader | None) -> list[CachedRowSource]:
+    """Return the sources of rows that caches copy: ``tier``, or the rows of each type in memory."""
+    whole = slice(0, graph.num_vertices)
+    if tier is not None:
+        width, dtype = tier.source.width, tier.source.dtype
+        return [CachedRowSource(width=width, dtype=dtype, read=tier.read, vertices=whole)]
+    types = enumerate(row_types(graph))
+    return [CachedRowSource.of(graph, number) for number, rows in types if rows.is_cached]
+
+
+def _host_rows(graph: Graph, vertex_type: int) -> HostFeatures:
+    """Return the rows of a vertex type in host memory; without types, those of all vertices."""
+    if graph.types is None:
+        return HostFeatures.of(graph)
+    store = TypedStore.of(graph).stores[vertex_type]
+    assert isinstance(store, HostFeatures)
+    return store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +333,7 @@ class _StaticRows:
 
 
 def _static_rows(
-    plan: CachePlan, source: CachedRowSource, group: Group, *, holds_rows: bool
+    plan: CachePlan, source: CachedRowSource, group: Group, holds_rows: bool
 ) -> _StaticRows | None:
     """Copy the rows that this worker caches to host memory; return those of its whole clique.
 
@@ -264,25 +344,29 @@ def _static_rows(
     if not plan.has_peers:
         if entry is None:
             return None
-        vertices = _in_order(entry.features)
+        vertices = source.in_order(entry.features)
         rows: Array = np.empty((len(vertices), source.width), source.dtype)
         source.read(vertices, rows)
         return _StaticRows(rows=[rows], vertices=[vertices])
-    num_rows = None if entry is None else len(entry.features)
+    cached = None if entry is None else source.in_order(entry.features)
+    num_rows = None if cached is None else len(cached)
     with shared_rows(num_rows, source.width, source.dtype, group) as map_rank:
-        if entry is not None:
-            source.read(_in_order(entry.features), map_rank(group.rank))
+        if cached is not None:
+            source.read(cached, map_rank(group.rank))
         clique = () if entry is None else plan.clique_of(group.rank)
         _check_machine(clique, group)
         caches = [map_rank(member) for member in clique]
     if entry is None:
         return None
-    vertices_by_member = [_in_order(plan.of(member).features) for member in clique]
+    vertices_by_member = [source.in_order(plan.of(member).features) for member in clique]
     return _StaticRows(rows=caches, vertices=vertices_by_member)
 
 
-def _with_slots(graph: Graph, static_rows: _StaticRows) -> tuple[list[Array], ops.RankedSlots]:
-    return static_rows.rows, cached_features.rank_slots(graph.num_vertices, static_rows.vertices)
+def _with_slots(
+    source: CachedRowSource, static_rows: _StaticRows
+) -> tuple[list[Array], ops.RankedSlots]:
+    num_vertices = source.vertices.stop - source.vertices.start
+    return static_rows.rows, cached_features.rank_slots(num_vertices, static_rows.vertices)
 
 
 def _device_rows(
@@ -315,11 +399,6 @@ def _device_rows(
     )
 
 
-def _in_order(vertices: Array) -> Array:
-    """Return ``vertices`` ascending, the order of a device's cached rows and lists."""
-    return np.sort(vertices)
-
-
 def _check_machine(clique: Sequence[int], group: Group) -> None:
     machines = {rank // group.local_size for rank in clique}
     if len(machines) > 1:
@@ -336,7 +415,7 @@ def _lists(
     if not (isinstance(device, Accelerator) and device.samples):
         return None
     clique = plan.clique_of(group.rank)
-    topology = [_in_order(plan.of(member).topology) for member in clique]
+    topology = [np.sort(plan.of(member).topology) for member in clique]
     return cached_features.CachedAdjacency(
         cached_features.rank_slots(graph.num_vertices, topology),
         num_members=len(topology),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale import cache
+from gnnscale.cache.hotness.degree import Fanout
 from gnnscale.core import ConfigError
 from gnnscale.core.artifact.files import plain
 from gnnscale.core.config.user_code import code_digest
@@ -18,6 +19,7 @@ from gnnscale.planner.cost_model import Workload, equations, unmeasured_workload
 from gnnscale.planner.cost_model import stage_work as work
 from gnnscale.run.batch_config import BatchConfig
 from gnnscale.run.inputs import checked_order
+from gnnscale.run.typed_inputs import check_reads_types
 from gnnscale.sampling import NeighborSampling, seed_order
 
 
@@ -39,7 +41,12 @@ def cache_budget(
     if planner.budget_bytes is not None:
         return planner.budget_bytes
     if planner.ratio is not None:
-        return int(min(planner.ratio, 1.0) * graph.num_vertices) * graph.row_bytes
+        return sum(
+            int(min(planner.ratio, 1.0) * (rows.vertices.stop - rows.vertices.start))
+            * rows.row_bytes
+            for rows in cache.row_types(graph)
+            if rows.is_cached
+        )
     batch = 0.0 if first is None else work.batch_bytes(workload, first)
     model = equations.BYTES_PER_PARAMETER * workload.num_weights
     if planner.matches_batches and first is not None:
@@ -64,7 +71,7 @@ def plan_caches(
     ``force`` replaces a stored plan. ConfigError if the policy does not fit the run, GraphError if
     the plan cannot be written, or its directory has another plan.
     """
-    graph.refuse_types("caches")
+    check_reads_types(config.model, graph.name, graph.vertex_types)
     return cache.make_plan(
         config.cache_planner,
         cache_task(config, graph, partition),
@@ -115,11 +122,17 @@ def cache_task(config: BatchConfig, graph: Graph, partition: Partition | None) -
         seed=config.seed,
         num_threads=config.num_threads,
     )
-    model = config.model.build(
-        num_features=graph.num_features,
-        num_classes=graph.num_classes,
-        num_edge_features=graph.num_edge_features,
-    )
+    types = graph.input_types
+    if types is None:
+        model = config.model.build(
+            num_features=graph.num_features,
+            num_classes=graph.num_classes,
+            num_edge_features=graph.num_edge_features,
+        )
+    else:
+        model = config.model.build_typed(
+            schema=types.schema, widths=tuple(types.widths.values()), num_classes=graph.num_classes
+        )
     task = cache.CacheTask(
         graph=graph,
         devices=(),
@@ -130,13 +143,19 @@ def cache_task(config: BatchConfig, graph: Graph, partition: Partition | None) -
         num_epochs=config.epochs,
         batch_size=config.batch_size,
         # Formulas compute inclusion probabilities from fan-outs.
-        fanouts=tuple(sampler.fanouts) if isinstance(sampler, NeighborSampling) else None,
+        fanouts=_fanouts(sampler, graph) if isinstance(sampler, NeighborSampling) else None,
         replace=bool(getattr(sampler, "replace", False)),
         aggregated_row_bytes=_aggregated_row_bytes(model),
         seed=config.seed,
     )
     cached = _devices(config, graph, unmeasured_workload(graph, model), task)
     return replace(task, devices=cached, cliques=_cliques(config, cached))
+
+
+def _fanouts(sampler: NeighborSampling, graph: Graph) -> tuple[Fanout, ...]:
+    """Return the fan-out of each hop; with types, of each edge type."""
+    lists = sampler.lists_for(graph)
+    return tuple(zip(*lists.values(), strict=True)) if lists else tuple(sampler.fanouts)
 
 
 def _aggregated_row_bytes(model: TrainableModel) -> int | None:

@@ -10,11 +10,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.cache import CachePlan, Presampler
+from gnnscale.cache import CachePlan, Presampler, row_types
 from gnnscale.cache import base as planner
 from gnnscale.cache.hotness import degree, presampled
 from gnnscale.core import Array, Int32Array, Traffic
@@ -71,6 +72,7 @@ class CacheReplanner:
         Workers of a machine share ``num_threads`` to sample them in advance.
         """
         self._graph = graph
+        self._row_types = [rows for rows in row_types(graph) if rows.is_cached]
         self._sampler = sampler
         self._num_epochs = epochs
         self._seed = seed
@@ -117,7 +119,7 @@ class CacheReplanner:
             ),
             num_epochs=len(epochs),
             predicted=tuple(
-                replace(traffic, rows=tuple(reads[cache.device]))
+                replace(traffic, rows=tuple(reads[cache.device]), types=())
                 for cache, traffic in zip(plan.devices, plan.predicted or (), strict=True)
             ),
         )
@@ -155,22 +157,27 @@ class CacheReplanner:
     def _choose_rows(
         self, clique: Sequence[int], hotness: dict[int, Int32Array]
     ) -> dict[int, Array]:
-        """Return the rows that ``clique`` reads most, by the rank that is to cache each."""
-        capacities = np.array([len(self.plan.of(member).features) for member in clique], np.int64)
+        """Return the rows that ``clique`` reads most, by the rank that is to cache each.
+
+        Of each vertex type a rank caches as many as before.
+        """
         total = hotness[clique[0]].copy()
         for member in clique[1:]:
             total += hotness[member]
-        num_rows = int(capacities.sum())
         degrees = degree.out_degree(self._graph)
-        order = ops.hottest(total, degrees, capacity=num_rows, bytes_per_vertex=1, num_threads=1)[
-            :num_rows
-        ]
-        local = [hotness[member] for member in clique]
-        shared = ops.share_out(
-            order, local, capacities=capacities, bytes_per_vertex=1, num_threads=1
-        )
-        rows = planner.group_by_owner(order, shared.member, len(clique))
-        return dict(zip(clique, rows, strict=True))
+        by_type = []
+        for rows in self._row_types:
+            ids, owned = rows.vertices, [rows.of(self.plan.of(m).features) for m in clique]
+            capacities = np.array([len(vertices) for vertices in owned], np.int64)
+            num_rows = int(capacities.sum())
+            options: dict[str, Any] = {"bytes_per_vertex": 1, "num_threads": 1}
+            order = ops.hottest(total[ids], degrees[ids], capacity=num_rows, **options)[:num_rows]
+            local = [hotness[member][ids] for member in clique]
+            shared = ops.share_out(order, local, capacities=capacities, **options)
+            parts = planner.group_by_owner(order, shared.member, len(clique))
+            by_type.append([part + part.dtype.type(ids.start) for part in parts])
+        features = [np.concatenate(parts) for parts in zip(*by_type, strict=True)]
+        return dict(zip(clique, features, strict=True))
 
     def _count_reads(self, features: dict[int, Array], uses: Int32Array) -> list[int]:
         """Return how many of this worker's reads each device's cache serves, by rank.
@@ -181,5 +188,6 @@ class CacheReplanner:
         reads = [0] * (self._group.size + 1)
         for member, vertices in features.items():
             reads[member] = int(uses[vertices].sum(dtype=np.int64))
-        reads[-1] = int(uses.sum(dtype=np.int64)) - sum(reads)
+        total = sum(int(uses[rows.vertices].sum(dtype=np.int64)) for rows in self._row_types)
+        reads[-1] = total - sum(reads)
         return reads

@@ -139,7 +139,7 @@ def test_numbers_of_parameters() -> None:
 def test_rows_of_each_type_are_loaded() -> None:
     model = build(RGCN(hidden=16))
     batch = typed_sampler(SCHEMA, [3, 2]).sample(SEEDS, 0)
-    rows, traffic = typed_inputs(SCHEMA, WIDTHS, batch).rows, Traffic()
+    rows, traffic = typed_inputs(SCHEMA, WIDTHS, batch).rows, (Traffic(),) * len(WIDTHS)
     store = SimpleNamespace(gather_types=lambda *_, dtype, num_threads: (rows, traffic))
     options = {"aggregates": True, "dtype": torch.float32, "num_threads": 1}
     inputs = model.load(store, batch, None, **options)

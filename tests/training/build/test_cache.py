@@ -7,17 +7,20 @@ import pytest
 import torch
 from late_source import NUM_ROWS, PRIORITY, ROWS, WIDTH, LateSource
 from one_line import one_line
+from typed_graphs import shop
 
 from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache, LookAhead
 from gnnscale.cache.belady import Belady
+from gnnscale.cache.plan import TypeReads
 from gnnscale.distributed.process_group import SINGLE_PROCESS, all_gather_object
 from gnnscale.features import HostFeatures
 from gnnscale.features.cached import CachedFeatures, LookAheadFeatures
 from gnnscale.features.tiered.policies import TierPlanner
 from gnnscale.features.tiered.store import TieredStore, WorkerBuffer
+from gnnscale.features.typed import TypedStore
 from gnnscale.planner import Cpu, Device, Emulated
 from gnnscale.planner.cost_model.workload import CacheEffect
-from gnnscale.sampling import NeighborSampler
+from gnnscale.sampling import NeighborSampler, TypedSampler
 from gnnscale.training.build.cache import (
     cache_effects,
     devices_with_caches,
@@ -104,6 +107,13 @@ def test_effects_are_what_the_plan_predicts() -> None:
     first, second = cache_effects(2, shared)
     assert (first.num_bytes, first.row_misses, first.list_misses) == (32, 0.2, 0.75)
     assert first.peer_rows == pytest.approx(0.3)
+    parts = [TypeReads(name=str(size), row_bytes=size, rows=(1, 0, 2)) for size in (30, 10)]
+    typed = dataclasses.replace(traffic_of((2, 0, 4)), types=(parts[0], parts[1]))
+    parts[0] = dataclasses.replace(parts[0], rows=(0, 2, 2))
+    other = dataclasses.replace(typed, types=tuple(parts))
+    effects = cache_effects(2, dataclasses.replace(shared, predicted=(typed, other)))
+    assert [each.row_misses for each in effects] == [80 / 120, 80 / 150]
+    assert [each.peer_rows for each in effects] == pytest.approx([0, 10 / 150])
     # A device that reads nothing is spared nothing.
     assert (second.row_misses, second.peer_rows, second.list_misses) == (1.0, 0.0, 1.0)
     nothing = CacheEffect()
@@ -155,6 +165,39 @@ def test_one_process_has_its_own_rows() -> None:
     with shared_rows(2, 3, np.dtype(np.int32), SINGLE_PROCESS) as mapped:
         mapped(0)[:] = [[1, 2, 3], [4, 5, 6]]
     assert mapped(0).tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_rows_of_each_type_are_cached() -> None:
+    graph = shop(num_users=6, num_items=4)  # tags 0 to 8, users 9 to 14, items 15 to 18
+    first = plan(cache(features=ids(18, 3, 15), topology=ids(16, 9), feature_bytes=44))
+    found = open_caches(first, graph, SAMPLES, SINGLE_PROCESS)
+    batch = TypedSampler(graph, fanouts=[-1]).sample(np.arange(9, 19), 0)
+    tags, _, items = (batch.vertices(number) for number in range(3))
+    without, _ = TypedStore.of(graph).gather_types(batch, dtype=torch.float32, num_threads=1)
+
+    def check(held_tags: set[int], held_items: set[int]) -> None:
+        rows, traffic = found.store.gather_types(batch, dtype=torch.float32, num_threads=1)
+        assert all(torch.equal(*pair) for pair in zip(rows, without, strict=True))
+        hits = [len(held_tags & set(tags.tolist())), 0, len(held_items & set(items.tolist()))]
+        misses = [len(tags) - hits[0], 0, len(items) - hits[2]]
+        assert [part.rows.hits for part in traffic] == hits
+        assert [part.rows.host_bytes for part in traffic] == [4 * misses[0], 0, 20 * misses[2]]
+        counts = {"rows from emulated:0": sum(hits), "rows from the host": sum(misses)}
+        assert found.counters() == counts
+
+    check({3}, {15, 18})
+    refill(found, plan(cache(features=ids(0, 1, 16))), graph, SINGLE_PROCESS)
+    check({0, 1}, {16})
+    # A read of each neighbor in a vertex's lists of all edge types, and one of their offsets.
+    read = found.lists.read(batch)
+    own = sum(1 + int(np.diff(graph.without_types().indptr)[vertex]) for vertex in (9, 16))
+    assert (read.hits, read.misses) == (own, batch.num_edges + 10 - own)
+
+
+def test_caches_of_types_are_above_host_memory() -> None:
+    tier = tier_of(LateSource(), num_kept=0, window=1, ahead=2)
+    with one_line("cache_planner=none", begins="cache_planner: expected rows in memory"):
+        open_caches(plan(cache()), shop(6, 4), DEVICE, SINGLE_PROCESS, tier=tier)
 
 
 def tier_of(source: LateSource, *, num_kept: int, window: int, ahead: int) -> TieredStore:

@@ -10,6 +10,7 @@ from devices import accelerator, plan_of
 from held_rows import HoldEvenVertices
 from one_line import one_line
 from row_exchange import TradeRows
+from typed_graphs import shop
 
 from gnnscale.backend.base import DeviceMemoryError
 from gnnscale.cache import CachePlan, LookAheadCache, read_plan
@@ -21,7 +22,8 @@ from gnnscale.planner.cost_model.stage_work import batch_bytes
 from gnnscale.planner.cost_model.workload import Workload, unmeasured_workload
 from gnnscale.run.artifacts import CACHE_PLAN
 from gnnscale.run.config import RunConfig
-from gnnscale.training.build.cache_problem import cache_budget, cache_task
+from gnnscale.run.typed_inputs import read_by_type
+from gnnscale.training.build.cache_problem import cache_budget, cache_task, plan_caches
 from gnnscale.training.make_artifacts import make_artifacts
 
 STATIC = ("cache_planner=pagraph", "cache_planner.ratio=0.1")
@@ -141,6 +143,23 @@ def test_a_plan_over_other_parts(settings, tmp_path) -> None:
         with pytest.raises(GraphError, match=f"p: expected a plan for {message}.* the partition"):
             make_artifacts(settings(*given, f"partitioner={partitioner}"))
     assert planned(settings(*given, "partitioner=hash"))[0] == path
+
+
+def test_graphs_with_types(settings, tmp_path) -> None:
+    shop(num_users=50, num_items=30).save(tmp_path / "shop")
+    common = (*STATIC, ONE, "dataset=store", f"dataset.store={tmp_path / 'shop'}")
+    config = settings(*common, "model=rsage", "sampler.edge_fanouts={tag-of-item:[0,1]}")
+    task = cache_task(config, read_by_type(config.model, config.dataset.open(), seed=None), None)
+    # A tenth of 9 rows of 4 bytes and of 30 of 20; rows of users are learned.
+    assert task.devices[0].budget_bytes == 0 * 4 + 3 * 20
+    assert task.fanouts == ((5, 5, 0, 5), (3, 3, 1, 3))
+    (_, found) = make_artifacts(config)
+    assert found.name == CACHE_PLAN
+    config = settings(*common)
+    with one_line("add model=rsage", begins="model: expected rgcn, rsage, rgat or hgt"):
+        plan_caches(config, config.dataset.open(), None)
+    with one_line("cache_planner=legion", begins="cache_planner=belady: expected a graph without"):
+        make_artifacts(settings(*common, "model=rsage", "cache_planner=belady"))
 
 
 def test_what_does_not_go_together(settings) -> None:

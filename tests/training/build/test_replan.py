@@ -3,9 +3,11 @@ import logging
 import numpy as np
 import pytest
 from devices import accelerator, plan_of
+from typed_graphs import shop
 
 from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache, LookAhead
 from gnnscale.core.stages import Access, Traffic
+from gnnscale.run.typed_inputs import read_by_type
 from gnnscale.training.build.cache_problem import plan_caches
 from gnnscale.training.build.replan import hit_rate_gap
 
@@ -56,16 +58,24 @@ def test_caches_that_are_asked_nothing_or_follow_the_batches_are_left_alone() ->
 DEVICE = accelerator(peer_bandwidth=1e10, host_aggregates=False)
 
 
+#: A graph with types whose rows are as wide as the type has features.
+TYPED = ("model=rsage", "model.hidden=8", "dataset=store")
+
+
 @pytest.mark.timeout(240)
-def test_a_plan_for_other_fanouts_is_made_anew(settings, launched, tmp_path, caplog) -> None:
+@pytest.mark.parametrize("graph", [(), TYPED], ids=["one type", "types"])
+def test_a_plan_for_other_fanouts_is_made_anew(settings, launched, tmp_path, caplog, graph) -> None:
+    if graph:
+        shop(num_items=400).save(tmp_path / "shop")
+        graph = (*graph, f"dataset.store={tmp_path / 'shop'}")
     (tmp_path / "links").write_text("0 1\n1 0\n")
     both = (plan_of(DEVICE, DEVICE), "device_plan.split=[32,32]")
-    common = (*both, "runtime.drm=false", "runtime.prefetch=none")
+    common = (*graph, *both, "runtime.drm=false", "runtime.prefetch=none")
     nvlink = f"cache_planner.nvlink={tmp_path / 'links'}"
     planner = ("cache_planner=legion", "cache_planner.ratio=0.2", nvlink)
     # Planned for the seeds and one neighbour of each.
     other = settings(*common, *planner, "sampler.fanouts=[1,1]")
-    path = plan_caches(other, other.dataset.open(), None)
+    path = plan_caches(other, read_by_type(other.model, other.dataset.open(), seed=None), None)
 
     expected = launched(tmp_path / "none", *common)
     with caplog.at_level(logging.INFO):
@@ -78,6 +88,6 @@ def test_a_plan_for_other_fanouts_is_made_anew(settings, launched, tmp_path, cap
         sum((device.traffic for device in epoch.devices), Traffic()).rows.hit_rate
         for epoch in found.result.history
     )
-    assert first + 0.03 < second
+    assert first + (0.01 if graph else 0.03) < second
     # The third epoch is like the second, and no further plan is made.
     assert abs(third - second) < 0.05
