@@ -165,7 +165,7 @@ def _random_parts(parts: tuple[Array, Array, Array], name: str, what: str) -> Sp
 def with_random_split(graph: Graph) -> Graph:
     """Return ``graph`` with random splits of its labeled vertices and edges instead of its own.
 
-    GraphError: it has no labels, or too few.
+    Vertices of each labeled type are split alike. GraphError: it has no labels, or too few.
     """
     source, labels, ends = SplitInput(is_random=True), graph.edge_labels, graph.edges.ends
     if labels is not None and ends is not None:
@@ -174,7 +174,16 @@ def with_random_split(graph: Graph) -> Graph:
         graph = replace(graph, edges=replace(graph.edges, labels=labels))
     if labels is not None and not graph.num_classes:
         return graph
-    vertices = Labels(
-        values=np.asarray(graph.labels), num_classes=graph.num_classes, metric=graph.metric
-    )
-    return replace(graph, split=source.read(vertices, graph.num_vertices, graph.name))
+    splits = []
+    for of_type in [graph.of_target(name) for name in graph.targets] or [graph]:
+        vertices = Labels(
+            values=np.asarray(of_type.labels),
+            num_classes=of_type.num_classes,
+            metric=of_type.metric,
+        )
+        splits.append(source.read(vertices, graph.num_vertices, graph.name))
+    parts = {
+        part: np.concatenate([getattr(split, part) for split in splits])
+        for part in ("train_idx", "valid_idx", "test_idx")
+    }
+    return graph.with_split(**parts)
