@@ -96,7 +96,7 @@ def from_typed_arrays(
         graph = _with_edge_labels(graph, by_type, *edge_labels, edge_split, split)
     elif edge_split is not None:
         raise GraphError(f"{name}: edge_split without edge_labels")
-    if labels is None:
+    if not labels:
         return graph
     typed_labels = labels if isinstance(labels, Mapping) else dict([labels])
     splits = _splits_by_type(split, typed_labels, name)

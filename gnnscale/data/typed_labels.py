@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gnnscale.core import Array
+from gnnscale.core import Array, GraphError
 from gnnscale.data.labels import Labels
 from gnnscale.graph import Graph, Split, TypeLabels
 from gnnscale.graph.store_format import vertex_dtype
@@ -26,7 +26,8 @@ def with_labels_of(
     """Return ``graph`` with the labels and the split of vertex types.
 
     ``labeled`` has, by type, labels of its first vertices, and the ids of training, validation and
-    test, which count from 0 in the type (None: no split).
+    test, which count from 0 in the type (None: no split). GraphError: one of several types has no
+    known label.
     """
     if not labeled:
         return graph
@@ -36,6 +37,8 @@ def with_labels_of(
         if vertex_type.name not in labeled:
             continue
         labels, parts = labeled[vertex_type.name]
+        if len(labeled) > 1 and not labels.num_classes:
+            raise GraphError(f"{graph.name}: labels of {vertex_type.name}: none is known")
         vertices = schema.vertices(number)
         rows = slice(vertices.start, vertices.start + len(labels.values))
         types.append(

@@ -265,6 +265,10 @@ class TrainedModel:
     file: Path  #: the checkpoint
     trained_on: Mapping[str, Any]  #: identity of the training graph, see ``graph_identity``
 
+    def of_target(self, vertex_type: str | None) -> "TrainedModel":
+        """Return the model as one of ``vertex_type`` alone, see ``InputSchema.of_target``."""
+        return replace(self, signature=self.signature.of_target(vertex_type))
+
     def thresholds(
         self, rule: str | None, override: float | None, outputs: Sequence[str] = ("classes",)
     ) -> tuple[float, ...] | None:

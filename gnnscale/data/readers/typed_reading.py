@@ -271,8 +271,8 @@ class TypedReading:
             table.table.path,
         )
         is_target = name in self._options.targets
-        of_type = (graph.train_idx >= vertices.start) & (graph.train_idx < vertices.stop)
-        train = graph.train_idx[of_type] - vertices.start if is_target else ()
+        is_own = (graph.train_idx >= vertices.start) & (graph.train_idx < vertices.stop)
+        train = graph.train_idx[is_own] - vertices.start if is_target else ()
         writer.finish(np.asarray(train) if len(train) else None)
         self.notes.setdefault("type_columns", {})[name] = notes["columns"]
         if "scaling" in notes:

@@ -161,7 +161,7 @@ class TypedTables(TypedDataset):
         """Column of the labels of each labeled vertex type."""
         if isinstance(self.label, Mapping):
             return dict(self.label)
-        return {} if self.target is None else {self.target: self.label}
+        return {} if self.target is None else {self.target: str(self.label)}
 
     def _check_target(self) -> None:
         if isinstance(self.label, Mapping):

@@ -13,7 +13,7 @@ from gnnscale.core.config.user_code import is_name, load_named, short_name
 from gnnscale.core.metrics import score
 from gnnscale.core.types import Array, Float32Array, IntArray, StructArray
 from gnnscale.data.tables.vertex_ids import read_classes
-from gnnscale.graph import EdgeLabels, Graph, SplitLabels, has_label
+from gnnscale.graph import EdgeLabels, Graph, SplitLabels, are_labeled
 from gnnscale.nn import base as trainable
 from gnnscale.nn import losses
 from gnnscale.sampling import EdgeSampling, SamplerConfig, SeedOrder, seed_order
@@ -71,7 +71,7 @@ def chosen_metrics(names: Sequence[str], graph: SplitLabels) -> tuple[str, ...]:
     for name in names:
         if is_name(name):
             load_named(name, option="metrics")
-        elif not _fits(name, kind, graph.num_classes):
+        elif not is_defined(name, graph):
             metrics = (*QUALITY, *binary_metrics.EXAMPLES)
             allowed = (metric for metric in metrics if _fits(metric, kind, graph.num_classes))
             classes = f", {graph.num_classes} classes" if kind == "classes" else ""
@@ -80,6 +80,14 @@ def chosen_metrics(names: Sequence[str], graph: SplitLabels) -> tuple[str, ...]:
                 f"{classes}"
             )
     return tuple(map(short_name, names)) or (graph.metric,)
+
+
+def is_defined(name: str, graph: SplitLabels) -> bool:
+    """Whether the metric ``name`` is defined for the labels of ``graph``; custom ones always are.
+
+    ConfigError: there is no such metric.
+    """
+    return is_name(name) or _fits(name, losses.label_kind(graph.labels), graph.num_classes)
 
 
 def _fits(name: str, kind: str, num_classes: int) -> bool:
@@ -176,7 +184,7 @@ class LabelTask:
     def has_part(self, split: str) -> bool:
         """Whether a vertex or edge of part ``split`` (train, valid, test) has a label."""
         ids = self._ids(split)
-        return len(ids) > 0 and bool(has_label(self.labels.labels[ids]).any())
+        return len(ids) > 0 and bool(are_labeled(self.labels.labels, ids).any())
 
     def _log_positives(self) -> None:
         """Log the class that the metrics of positives are about, and warn if the other is rarer."""
