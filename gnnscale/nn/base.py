@@ -185,7 +185,7 @@ class VertexObjective:
         return self.of_seeds(outputs, batch.seeds)
 
     def of_seeds(self, outputs: Tensor, seeds: IntArray) -> Tensor:
-        """Return the mean loss of ``seeds`` ``[n]`` with ``outputs`` ``[n, width]``; 0 for n = 0."""
+        """Return the mean loss of ``seeds`` ``[n]`` with ``outputs`` ``[n, width]``; 0 if n = 0."""
         return self._loss(outputs, _targets(self._graph, seeds)) if len(seeds) else outputs.sum()
 
     def on(self, device: torch.device) -> Objective:

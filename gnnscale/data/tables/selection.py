@@ -128,9 +128,11 @@ def select_vertices(
             f"({', '.join(names)}), {_LISTS[('id',)][0]}{suggestion(selection, names)}"
         )
     if target not in names:
+        chosen = selection if target is None else target
         raise ConfigError(
-            f"{option}: expected a vertex type of {graph.name} ({', '.join(names)}), as no type "
-            f"alone has labels, got {brief(selection if target is None else target)}"
+            f"{option}={brief(chosen)}: expected a vertex type of {graph.name} "
+            f"({', '.join(names)}), or some of it as {{{names[0]}: test}}, where no type alone has "
+            "labels"
         )
     part = graph.schema.vertices(names.index(target))
     ids = None if vertex_ids is None else vertex_ids.slice(part.start, part.stop - part.start)
