@@ -12,6 +12,7 @@ from gnnscale.data.labels import Labels
 from gnnscale.data.splits import random_edge_split, random_split
 from gnnscale.data.validation import PART_NAMES, part_ids
 from gnnscale.graph import Graph, Split, SplitSource
+from gnnscale.graph.labels import labeled_vertices
 
 #: Accepted keys of each part in a dictionary, such as that of OGB's ``get_idx_split``.
 _KEYS = (("train",), ("valid", "val", "validation"), ("test",))
@@ -176,14 +177,17 @@ def with_random_split(graph: Graph) -> Graph:
         return graph
     splits = []
     for of_type in [graph.of_target(name) for name in graph.targets] or [graph]:
+        span = slice(0, graph.num_vertices)
+        if graph.types is not None and graph.num_classes:
+            span = labeled_vertices(of_type.labels, graph.schema)
         vertices = Labels(
-            values=np.asarray(of_type.labels),
+            values=np.asarray(of_type.labels[span]),
             num_classes=of_type.num_classes,
             metric=of_type.metric,
         )
-        splits.append(source.read(vertices, graph.num_vertices, graph.name))
-    parts = {
-        part: np.concatenate([getattr(split, part) for split in splits])
-        for part in ("train_idx", "valid_idx", "test_idx")
-    }
-    return graph.with_split(**parts)
+        split = source.read(vertices, span.stop - span.start, graph.name)
+        splits.append(
+            [part + span.start for part in (split.train_idx, split.valid_idx, split.test_idx)]
+        )
+    train, valid, test = map(np.concatenate, zip(*splits, strict=True))
+    return graph.with_split(train_idx=train, valid_idx=valid, test_idx=test)

@@ -126,6 +126,7 @@ class LabelTask:
     graph: Graph
     loss: losses.LossConfig = field(default_factory=losses.AutoLoss)
     metrics: Sequence[str] = ()  #: names of metrics; empty selects the metric of the labels
+    vertex_type: str | None = None  #: type of the vertices if the run predicts others too
 
     labelled: ClassVar[str] = "vertices"  #: labeled elements: ``vertices`` or ``edges``
 
@@ -192,7 +193,10 @@ class LabelTask:
         if rate is None or labels.labels.ndim == 2:
             return
         names = read_classes(self.graph, edges=isinstance(labels, EdgeLabels))
-        line = f"metrics are of class {names[1] if names else 1}, {rate:.2%} of the training set"
+        of = "" if self.vertex_type is None else f" of {self.vertex_type}"
+        line = (
+            f"metrics{of} are of class {names[1] if names else 1}, {rate:.2%} of the training set"
+        )
         if rate <= 0.5:
             _LOG.info(line)
         else:

@@ -28,7 +28,8 @@ class TypesTask(VertexTask):
     def parts(self) -> dict[str, VertexTask]:
         """Task of each labeled type; a metric is of the types whose labels have such."""
         tasks = {
-            name: VertexTask(graph=self._view(name), loss=self.loss) for name in self.graph.targets
+            name: VertexTask(graph=self._view(name), loss=self.loss, vertex_type=name)
+            for name in self.graph.targets
         }
         for metric in self.metrics:
             if not any(is_defined(metric, task.graph) for task in tasks.values()):
