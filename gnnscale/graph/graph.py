@@ -270,7 +270,8 @@ class Graph(Topology):
             ids = getattr(self, name)
             parts[name] = ids[np.any([labels.of_type(ids) for labels in chosen], axis=0)]
         classes = chosen[0].classes if len(chosen) == 1 else None
-        content = self.origin.content and files.digest([self.origin.content, *vertex_types])
+        names = [labels.vertex_type for labels in chosen]
+        content = self.origin.content and files.digest([self.origin.content, names])
         origin = replace(self.origin, content=content, classes=classes)
         graph = replace(self, split=Split(**parts), origin=origin)
         return graph.with_type_labels(chosen)

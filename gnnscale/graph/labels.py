@@ -46,11 +46,6 @@ class LabelsByType:
         """Names of the labeled vertex types, in the order of the schema."""
         return tuple(labels.vertex_type for labels in self.types)
 
-    @property
-    def num_outputs(self) -> int:
-        """Largest number of classes or regression targets of a type."""
-        return max(labels.num_classes for labels in self.types)
-
     def are_known(self, ids: IntArray) -> BoolArray:
         """Return ``[n]``, whether each of the vertices ``ids`` has a label."""
         is_known = np.zeros(len(ids), np.bool_)

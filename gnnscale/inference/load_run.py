@@ -360,7 +360,7 @@ def load_trained(directory: Path, run: RunConfig, graph: Graph | None = None) ->
         graph = open_run_task(run, directory).graph if graph is None else graph
         stored = read_input_schema(directory)
         signature = replace(
-            InputSchema.of(graph, run.task.labels(graph)),
+            InputSchema.of(graph, run.task.labels(graph), by_type=not run.task.compares_rows),
             thresholds=None if stored is None else stored.thresholds,
         )
     elif not (signature.num_classes or isinstance(run.task, LinkPrediction)):

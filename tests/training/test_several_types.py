@@ -121,6 +121,16 @@ def test_what_plans_options_and_one_type_learn(launched: Any, tmp_path: Path, st
 
 
 @pytest.mark.integration
+def test_links_ignore_labels(launched: Any, tmp_path: Path, store: str) -> None:
+    options = ["task=links", "task.edge_type=user-buys-item", "task.num_candidates=5", "epochs=1"]
+    launched(tmp_path / "links", *common(store, *options))
+    trained = gnnscale.load(tmp_path / "links")
+    assert trained.scores([[0, 1], [2, 3]]).shape == (2,)
+    assert trained.embeddings("tag", layer=-1).shape == (4, 16)
+    assert "first columns" not in trained.export(tmp_path / "own.safetensors").note
+
+
+@pytest.mark.integration
 def test_an_interrupted_run_resumes_bit_for_bit(resumed_and_whole: Any, store: str) -> None:
     resumed_and_whole(*common(store), "runtime.deterministic=true")
 

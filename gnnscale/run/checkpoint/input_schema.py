@@ -102,8 +102,13 @@ class InputSchema:
             raise ValueError(f"{len(self.thresholds.values)} thresholds of {expected} classes")
 
     @classmethod
-    def of(cls, graph: Graph, labels: SplitLabels | None = None) -> "InputSchema":
-        """Return the schema of a model trained on ``graph`` for ``labels`` (None: of vertices)."""
+    def of(
+        cls, graph: Graph, labels: SplitLabels | None = None, *, by_type: bool = True
+    ) -> "InputSchema":
+        """Return the schema of a model trained on ``graph`` for ``labels`` (None: of vertices).
+
+        ``by_type``: whether outputs are those of the labels of several vertex types, if there are.
+        """
         labels = labels or graph
         views = {name: graph.of_target(name) for name in graph.targets} if labels is graph else {}
         first = next(iter(views.values()), labels)
@@ -129,6 +134,7 @@ class InputSchema:
                     classes=read_classes(view),
                 )
                 for name, view in views.items()
+                if by_type
             },
         )
 

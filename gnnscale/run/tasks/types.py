@@ -9,6 +9,7 @@ import numpy as np
 from gnnscale.core import Array, ConfigError, Float64Array
 from gnnscale.core.config.user_code import is_name
 from gnnscale.core.metrics import find_metric
+from gnnscale.graph import Graph
 from gnnscale.nn import base as trainable
 from gnnscale.run.tasks.base import VertexTask, chosen_metrics, is_defined
 
@@ -41,7 +42,7 @@ class TypesTask(VertexTask):
             for name, task in tasks.items()
         }
 
-    def _view(self, name: str) -> trainable.Graph:
+    def _view(self, name: str) -> Graph:
         graph = self.graph.of_target(name)
         return replace(graph, name=f"{graph.name}: {name}")
 
