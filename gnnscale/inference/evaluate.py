@@ -149,8 +149,8 @@ class TypesExaminer:
             for name, task in self._task.parts.items():
                 if (split, name) in rows:
                     labels = np.asarray(task.graph.labels[rows[split, name]])
-                    own = outputs[split, name][:, : task.graph.num_classes]
-                    by_type[name] = scores(task, own, labels)
+                    logits = outputs[split, name][:, : task.graph.num_classes]
+                    by_type[name] = scores(task, logits, labels)
             metrics.append(self._task.joined(by_type))
         return metrics
 
