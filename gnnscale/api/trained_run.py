@@ -27,6 +27,7 @@ from gnnscale.inference.load_run import (
 )
 from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
 from gnnscale.nn import EdgeModel, LinkModel, user_module
+from gnnscale.run.checkpoint.input_schema import InputSchema
 from gnnscale.run.config import RunConfig
 from gnnscale.run.runtime_config import INFERENCE
 from gnnscale.run.tasks.base import Task
@@ -60,14 +61,18 @@ class TrainedRun:
         return self._loaded.graph
 
     @property
-    def class_names(self) -> list[str] | None:
+    def class_names(self) -> list[str] | dict[str, list[str] | None] | None:
         """Names of the classes by number; of edges with ``task=edges``. None: labels are numbers.
+
+        With labels of several vertex types, the names of each type.
 
         Raises:
             ConfigError: as for ``graph``.
             GraphError: the names in the graph store are damaged.
         """
         run = self._loaded
+        if run.graph.targets:
+            return {labels.vertex_type: labels.classes for labels in run.graph.type_labels}
         return read_classes(run.graph, edges=isinstance(run.trained.model, EdgeModel))
 
     @standard_arithmetic()
@@ -87,7 +92,7 @@ class TrainedRun:
             vertices: distinct ids, which are the user's own ids if the graph has them; ``train``,
                 ``valid`` or ``test``; a ``.npy`` file of ids; None for all vertices. In a graph
                 with types they are of the type that was trained; ``"item"`` is another type, and
-                ``("item", ids)`` vertices of it.
+                ``("item", ids)`` vertices of it. A run of several types needs one of these.
             graph: graph of the vertices, of any type that ``train`` takes, with the features that
                 the model was trained on. None: the run's own graph.
             what: ``classes``, ``probabilities`` or ``logits``. None: classes, or values in
@@ -118,7 +123,7 @@ class TrainedRun:
         return run.rows(
             *(vertices, graph),
             layer=-1,
-            what=run.kind(what),
+            what=what,
             inference=inference,
             threshold=threshold,
             unseen=unseen,
@@ -158,7 +163,8 @@ class TrainedRun:
         model = run.trained.model
         if not isinstance(model, EdgeModel):
             raise ConfigError("predict_edges: expected a run with task=edges")
-        kind, graph = run.kind(what), run.open(graph, unseen)
+        kind = _kind(what, run.trained.signature)
+        graph = run.open(graph, unseen)
         ends, rows = find_edges(edges, pairs, run.ends(graph), run.trained.signature)
         predictor = EdgePredictor(model, Predictor(model, graph, self.config.evaluation_options))
         chunks = predictor.outputs(ends, rows, graph.edge_features)
@@ -333,15 +339,6 @@ class _LoadedRun:
         self.trained.give_rows(graph)
         return graph
 
-    def kind(self, what: str | None) -> str:
-        """Return the kind of output: values in regression, otherwise ``what``, or classes for None.
-
-        ConfigError: ``what`` is given in regression.
-        """
-        schema = self.trained.signature
-        outputs.check_labels(what, schema)
-        return outputs.VALUES if schema.regression else what or "classes"
-
     def open(self, graph: Any, unseen: str) -> Graph:
         """Return ``graph``, opened and checked to fit the model. None: the run's own graph.
 
@@ -374,31 +371,44 @@ class _LoadedRun:
         graph: Any,
         *,
         layer: int,
-        what: str,
+        what: str | None,
         inference: str,
         unseen: str,
         threshold: float | None = None,
     ) -> Array:
         """Return the outputs of layer ``layer`` for ``vertices``, converted to the kind ``what``.
 
-        ``layer`` counts from the end: -1 is the last layer. ``graph`` and ``unseen`` are as in
-        ``open``. ``inference``: ``exact``, over all neighbors, or ``sampled``. ``threshold`` is of
-        classes.
+        ``what`` is that of ``predict``, or embeddings. ``layer`` counts from the end: -1 is the
+        last layer. ``graph`` and ``unseen`` are as in ``open``. ``inference``: ``exact``, over all
+        neighbors, or ``sampled``. ``threshold`` is of classes.
         """
-        thresholds = self.trained.thresholds(self.config.threshold, threshold, [what])
         check_choice("inference", inference, INFERENCE)
-        model, multilabel = self.trained.model, self.trained.signature.multilabel
-        graph = self.open(graph, unseen)
-        option = None if what in (outputs.EMBEDDINGS, outputs.VALUES) else what
+        graph, trained = self.open(graph, unseen), self.trained
+        selected = select_vertices(vertices, graph, read_ids(graph), trained.signature.target)
+        if layer == -1:
+            trained = trained.of_target(selected.vertex_type)
+        model, schema = trained.model, trained.signature
+        kind = what if what == outputs.EMBEDDINGS else _kind(what, schema)
+        thresholds = trained.thresholds(self.config.threshold, threshold, [kind])
+        option = None if kind in (outputs.EMBEDDINGS, outputs.VALUES) else kind
         depth = outputs.num_layers_of(model)
         num_layers = outputs.check_layer(layer, depth, inference=inference, what=option)
+        width = outputs.width_of(model, schema, num_layers)
         config = replace(self.config, runtime=replace(self.config.runtime, inference=inference))
         predictor = Predictor(model, graph, config.evaluation_options, num_layers=num_layers)
-        selected = select_vertices(vertices, graph, read_ids(graph), self.trained.signature.target)
-        chunks = predictor.rows(selected.vertices_of(graph))
+        chunks = (rows[:, :width] for rows in predictor.rows(selected.vertices_of(graph)))
         return np.concatenate(
             [
-                outputs.answer(what, rows, multilabel=multilabel, thresholds=thresholds)
+                outputs.answer(kind, rows, multilabel=schema.multilabel, thresholds=thresholds)
                 for rows in chunks
             ]
         )
+
+
+def _kind(what: str | None, schema: InputSchema) -> str:
+    """Return the kind of output: values in regression, otherwise ``what``, or classes for None.
+
+    ConfigError: ``what`` is given in regression.
+    """
+    outputs.check_labels(what, schema)
+    return outputs.VALUES if schema.regression else what or "classes"

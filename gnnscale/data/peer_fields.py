@@ -33,7 +33,7 @@ class PeerOptions:
     name: str  #: name in reports
     features: str | None  #: attribute of the features. None: vertices have no features
     labels: str  #: attribute of the labels
-    target: str | None  #: vertex type of the labels. None: the only one that has labels
+    target: str | None  #: vertex type of the labels. None: all that have labels
     split: Any
     mask: int | None
     edge_weight: str | None  #: attribute of the weights. None: all weights are 1

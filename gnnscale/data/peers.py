@@ -110,7 +110,7 @@ def from_dgl(
         graph: DGL graph on the CPU, or a data set of one graph, or OGB's pair of graph and labels.
         features: key of the features of vertices. None: vertices have no features.
         labels: key of the labels of vertices; the default field may be missing.
-        target: vertex type whose labels and split are read. None: the only one with labels.
+        target: vertex type whose labels and split are read. None: all that have labels.
         split, mask: as for ``from_arrays``.
         edge_weight: key of the weights of edges, one number an edge. None: all weights are 1.
         edge_feature: key of the features in ``graph.edata``, a row or a number an edge. None:

@@ -12,6 +12,7 @@ from gnnscale.data.labels import Labels
 from gnnscale.data.splits import random_edge_split, random_split
 from gnnscale.data.validation import PART_NAMES, part_ids
 from gnnscale.graph import Graph, Split, SplitSource
+from gnnscale.graph.labels import labeled_vertices
 
 #: Accepted keys of each part in a dictionary, such as that of OGB's ``get_idx_split``.
 _KEYS = (("train",), ("valid", "val", "validation"), ("test",))
@@ -165,7 +166,7 @@ def _random_parts(parts: tuple[Array, Array, Array], name: str, what: str) -> Sp
 def with_random_split(graph: Graph) -> Graph:
     """Return ``graph`` with random splits of its labeled vertices and edges instead of its own.
 
-    GraphError: it has no labels, or too few.
+    Vertices of each labeled type are split alike. GraphError: it has no labels, or too few.
     """
     source, labels, ends = SplitInput(is_random=True), graph.edge_labels, graph.edges.ends
     if labels is not None and ends is not None:
@@ -174,7 +175,19 @@ def with_random_split(graph: Graph) -> Graph:
         graph = replace(graph, edges=replace(graph.edges, labels=labels))
     if labels is not None and not graph.num_classes:
         return graph
-    vertices = Labels(
-        values=np.asarray(graph.labels), num_classes=graph.num_classes, metric=graph.metric
-    )
-    return replace(graph, split=source.read(vertices, graph.num_vertices, graph.name))
+    splits = []
+    for of_type in [graph.of_target(name) for name in graph.targets] or [graph]:
+        span = slice(0, graph.num_vertices)
+        if graph.types is not None and graph.num_classes:
+            span = labeled_vertices(of_type.labels, graph.schema)
+        vertices = Labels(
+            values=np.asarray(of_type.labels[span]),
+            num_classes=of_type.num_classes,
+            metric=of_type.metric,
+        )
+        split = source.read(vertices, span.stop - span.start, graph.name)
+        splits.append(
+            [part + span.start for part in (split.train_idx, split.valid_idx, split.test_idx)]
+        )
+    train, valid, test = map(np.concatenate, zip(*splits, strict=True))
+    return graph.with_split(train_idx=train, valid_idx=valid, test_idx=test)

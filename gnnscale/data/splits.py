@@ -9,7 +9,7 @@ import numpy as np
 
 from gnnscale.core import Array, ConfigError, Float64Array, GraphError, Int64Array, IntArray, brief
 from gnnscale.data.storage.writer import SPLITS, StoreWriter
-from gnnscale.graph.split import has_label
+from gnnscale.graph import has_label
 
 _LOG = logging.getLogger(__name__)
 _Parts: TypeAlias = tuple[Int64Array, Int64Array, Int64Array]

@@ -15,7 +15,7 @@ from gnnscale.graph import (
     TypedFeatures,
     as_float32,
 )
-from gnnscale.graph.split import labeled_vertices
+from gnnscale.graph.labels import labeled_vertices
 
 if TYPE_CHECKING:
     import dgl
@@ -87,12 +87,14 @@ def _fields(graph: Graph, features: str, labels: str) -> TypedFields:
     """Return data by type, under the names ``features`` and ``labels``; without types, of one."""
     schema = graph.schema
     vertices: dict[str, dict[str, Any]] = {}
-    labeled = labeled_vertices(graph.labels, schema)
+    arrays = [graph.of_target(name).labels for name in graph.targets] or [graph.labels]
+    labeled = [(labeled_vertices(array, schema), array) for array in arrays]
     for number, vertex_type in enumerate(schema.vertex_types):
         rows, matrix = schema.vertices(number), _matrix(graph, number)
         values = {} if matrix is None else {features: _rows(matrix)}
-        if labeled == rows and labeled.stop > labeled.start:
-            values[labels] = _tensor(graph.labels[rows])
+        for span, array in labeled:
+            if span == rows and span.stop > span.start:
+                values[labels] = _tensor(array[rows])
         vertices[vertex_type.name] = values | _masks(graph, rows)
     edges, edge_fields = {}, {}
     for number, edge_type in enumerate(schema.edge_types):

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Float32Array, GraphError, IntArray, brief, standard_arithmetic
+from gnnscale.core import Array, Float32Array, GraphError, IntArray, brief, standard_arithmetic
 from gnnscale.data import array_inputs, validation
 from gnnscale.data.interop import read_labels_of_edges
+from gnnscale.data.labels import Labels
 from gnnscale.data.peer_fields import Triple
 from gnnscale.data.split_input import SplitInput
 from gnnscale.data.typed_edges import typed_topology
-from gnnscale.data.typed_labels import labels_of_all, split_of_all
+from gnnscale.data.typed_labels import with_labels_of
 from gnnscale.graph import FeatureMatrix, Graph, GraphSchema, Origin, TypedFeatures
 from gnnscale.graph.store_format import METRICS
 
@@ -21,7 +22,7 @@ from gnnscale.graph.store_format import METRICS
 def from_typed_arrays(
     features: Mapping[str, Any],
     edges: Mapping[Triple, Any],
-    labels: tuple[str, Any] | None = None,
+    labels: tuple[str, Any] | Mapping[str, Any] | None = None,
     *,
     num_vertices: Mapping[str, int] | None = None,
     edge_weights: Mapping[Triple, Any] | None = None,
@@ -52,15 +53,17 @@ def from_typed_arrays(
             None: the type has no features. Its keys, in order, are the vertex types.
         edges: by ``(source type, relation, destination type)`` the pair ``(src, dst)`` of ids,
             counted from 0 in each type; ``src[i]`` sends messages to ``dst[i]``.
-        labels: a vertex type and its labels, as ``from_arrays`` takes them; None: no labels.
+        labels: a vertex type and its labels, as ``from_arrays`` takes them; or the labels of each
+            of several types, by name. None: no labels.
         num_vertices: number of vertices of the types without features.
         edge_weights: by edge type ``[num_edges]`` finite, non-negative numbers; if given, of all.
         edge_labels: an edge type and the labels of its edges, as ``from_arrays`` takes them.
         edge_split: ids or masks of training, validation and test edges of that type; None: none,
             or with ``split="random"`` a random split.
         split: ``random``, or a dictionary of ids or masks of the labeled type by ``train``,
-            ``valid`` and ``test``.
-        num_classes, metric, name, number_edges, advises: as in ``from_arrays``.
+            ``valid`` and ``test``; with labels of several types, such a dictionary by type.
+        num_classes, metric, name, number_edges, advises: as in ``from_arrays``; the first two need
+            labels of one type.
 
     Raises:
         GraphError: an argument is invalid, such as an id out of range, or an unknown type.
@@ -93,11 +96,45 @@ def from_typed_arrays(
         graph = _with_edge_labels(graph, by_type, *edge_labels, edge_split, split)
     elif edge_split is not None:
         raise GraphError(f"{name}: edge_split without edge_labels")
-    if labels is None:
+    if not labels:
         return graph
-    if not isinstance(split, SplitInput):
-        split = SplitInput().chosen(split, None, name)
-    return with_labels(graph, *labels, split=split, num_classes=num_classes, metric=metric)
+    typed_labels = labels if isinstance(labels, Mapping) else dict([labels])
+    splits = _splits_by_type(split, typed_labels, name)
+    if len(typed_labels) > 1 and (num_classes, metric) != (None, None):
+        raise GraphError(
+            f"{name}: num_classes, metric: expected None with labels of several types, "
+            f"{', '.join(typed_labels)}"
+        )
+    labeled = {
+        vertex_type: _type_labels(
+            graph, vertex_type, values, splits[vertex_type], num_classes=num_classes, metric=metric
+        )
+        for vertex_type, values in typed_labels.items()
+    }
+    source = next(iter(splits.values())).source
+    what = " and ".join(f"labels of {vertex_type}" for vertex_type in typed_labels)
+    graph = replace(graph, origin=Origin(split=replace(source, labels=what)))
+    return with_labels_of(graph, labeled)
+
+
+def _splits_by_type(split: Any, labels: Mapping[str, Any], name: str) -> dict[str, SplitInput]:
+    """Return the split of each type that has ``labels``; GraphError: no valid split."""
+    if isinstance(split, Mapping) and split and split.keys() <= labels.keys():
+        lacking = next((of for of in labels if of not in split), None)
+        if lacking is not None:
+            raise GraphError(f"{name}: split: expected of each labeled type, missing of {lacking}")
+        parts = dict(split)
+    else:
+        if len(labels) > 1 and isinstance(split, Mapping):
+            raise GraphError(
+                f"{name}: split: expected dictionaries by vertex type ({', '.join(labels)}), got "
+                f"{brief(', '.join(map(str, split)))}"
+            )
+        parts = dict.fromkeys(labels, split)
+    return {
+        of: part if isinstance(part, SplitInput) else SplitInput().chosen(part, None, name)
+        for of, part in parts.items()
+    }
 
 
 def _with_edge_labels(
@@ -126,19 +163,18 @@ def _with_edge_labels(
     return replace(graph, edges=replace(graph.edges, ends=pairs, labels=labels))
 
 
-def with_labels(
+def _type_labels(
     graph: Graph,
     vertex_type: str,
     values: Any,
-    *,
     split: SplitInput,
+    *,
     num_classes: int | None = None,
     metric: str | None = None,
-) -> Graph:
-    """Return ``graph`` with labels of the vertices of one type, and their split.
+) -> tuple[Labels, tuple[Array, Array, Array]]:
+    """Return the labels of a type, and the ids of its split, which count from 0 in the type.
 
-    Vertices of other types have no label: -1, NaN, or zeros of multi-label. Arguments are as in
-    ``from_typed_arrays``.
+    Arguments are as in ``from_typed_arrays``.
     """
     name, schema = graph.name, graph.schema
     names = [vertices.name for vertices in schema.vertex_types]
@@ -149,23 +185,17 @@ def with_labels(
         )
     if metric is not None and metric not in METRICS:
         raise GraphError(f"{name}: metric={brief(metric)!r}: expected one of {', '.join(METRICS)}")
-    vertices = schema.vertices(names.index(vertex_type))
-    count = vertices.stop - vertices.start
-    what = f"labels of {vertex_type}"
+    count = schema.vertex_types[names.index(vertex_type)].num_vertices
     labels = array_inputs.graph_labels(
-        values, num_classes=num_classes, metric=metric, num_vertices=count, name=name, what=what
+        values,
+        num_classes=num_classes,
+        metric=metric,
+        num_vertices=count,
+        name=name,
+        what=f"labels of {vertex_type}",
     )
     parts = split.read(labels, count, name)
-    return replace(
-        graph,
-        labels=labels_of_all(labels, vertices, schema.num_vertices),
-        num_classes=labels.num_classes,
-        metric=labels.metric,
-        split=split_of_all(
-            (parts.train_idx, parts.valid_idx, parts.test_idx), vertices.start, schema.num_vertices
-        ),
-        origin=Origin(split=replace(split.source, labels=what), classes=labels.classes),
-    )
+    return labels, (parts.train_idx, parts.valid_idx, parts.test_idx)
 
 
 def _matrix(rows: Any, name: str, advises: bool) -> FeatureMatrix | None:

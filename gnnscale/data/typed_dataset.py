@@ -15,7 +15,7 @@ from gnnscale.data.splits import RandomSplit
 from gnnscale.data.storage.store_check import RawFile
 from gnnscale.data.type_table import type_table
 from gnnscale.graph import Graph, Split, store_format
-from gnnscale.graph.split import labeled_vertices
+from gnnscale.graph.labels import labeled_vertices
 
 _LOG = logging.getLogger(__name__)
 
@@ -54,14 +54,18 @@ class TypedDataset(StoredDataset):
 
 
 def with_random_parts(graph: Graph, random: RandomSplit) -> Graph:
-    """Return ``graph`` with a random split of the vertices of its labeled type.
+    """Return ``graph`` with a random split of the vertices of each labeled type.
 
-    GraphError: no vertex has a label, or those of several types have. ConfigError: a part is empty.
+    GraphError: no vertex has a label. ConfigError: a part is empty.
     """
-    vertices = labeled_vertices(graph.labels, graph.schema)
-    if vertices.start == vertices.stop:
-        raise GraphError(f"{graph.name}: no vertex has a label")
-    parts = random.divide(graph.labels[vertices], graph.origin.classes)
+    graphs = [graph.of_target(name) for name in graph.targets] or [graph]
+    divided = []
+    for of_type in graphs:
+        vertices = labeled_vertices(of_type.labels, graph.schema)
+        if vertices.start == vertices.stop:
+            raise GraphError(f"{graph.name}: no vertex has a label")
+        parts = random.divide(of_type.labels[vertices], of_type.origin.classes)
+        divided.append([np.sort(part) + vertices.start for part in parts])
     dtype = store_format.vertex_dtype(graph.num_vertices)
-    train, valid, test = (np.sort(part + vertices.start).astype(dtype) for part in parts)
+    train, valid, test = (np.concatenate(part).astype(dtype) for part in zip(*divided, strict=True))
     return replace(graph, split=Split(train_idx=train, valid_idx=valid, test_idx=test))

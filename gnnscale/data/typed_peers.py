@@ -1,7 +1,7 @@
 """Graphs with types of vertices and edges, in memory, from objects of PyG, DGL and OGB."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,17 +40,20 @@ def typed_graph(single: PeerGraph, options: PeerOptions) -> Graph:
     _drop_edge_features(fields, options)
     weights = _weights(fields, options)
     features = _features(fields, options)
-    target = _target(fields, options)
+    targets = _targets(fields, options)
     if options.advises:
-        _tell_unread(fields, features, target, options)
-    split = None if target is None else _split(fields, target, options)
+        _tell_unread(fields, features, targets, options)
+        if len(targets) > 1:
+            names = " and ".join(targets)
+            _LOG.info("%s: labels of %s; target=%r reads one", options.name, names, targets[0])
+    split = {target: _split(fields, target, targets, options) for target in targets}
     return from_typed_arrays(
         features,
         fields.edges,
-        None if target is None else (target, fields.vertices[target][options.labels]),
+        {target: fields.vertices[target][options.labels] for target in targets} or None,
         num_vertices=fields.num_vertices,
         edge_weights=weights,
-        split=split,
+        split=split or None,
         metric=options.metric,
         name=name,
         number_edges=options.number_edges,
@@ -97,10 +100,10 @@ def _features(fields: TypedFields, options: PeerOptions) -> dict[str, Any]:
     return {name: rows if fields.num_vertices[name] else None for name, rows in features.items()}
 
 
-def _target(fields: TypedFields, options: PeerOptions) -> str | None:
-    """Return the vertex type that has labels; None: none has.
+def _targets(fields: TypedFields, options: PeerOptions) -> list[str]:
+    """Return the vertex types that have labels, or the one of them that the user chooses.
 
-    GraphError: several have labels and the user chooses none, or the chosen one has none.
+    GraphError: the chosen one has none, or no type has, and the user names labels or a split.
     """
     name, target = options.name, options.target
     labeled = [
@@ -115,39 +118,40 @@ def _target(fields: TypedFields, options: PeerOptions) -> str | None:
         raise GraphError(
             f"{name}: target={target}: {fields.name(target, options.labels)} is missing"
         )
-    if target is None and len(labeled) > 1:
-        raise GraphError(
-            f"{name}: target: expected one of {', '.join(labeled)}, which have "
-            f"{options.labels!r}, got None; from_pyg and from_dgl have the argument"
-        )
     if not labeled and options.labels not in options.optional:
         raise GraphError(f"{name}: no vertex type has {options.labels!r}")
     if not labeled and (options.split is not None or options.mask is not None):
         raise GraphError(f"{name}: split, mask: expected none, since no vertex type has labels")
-    return target or (labeled[0] if labeled else None)
+    return labeled if target is None else [target]
 
 
-def _split(fields: TypedFields, target: str, options: PeerOptions) -> SplitInput:
-    """Return the split of the target type, that of the graph or the one that the user gives.
+def _split(
+    fields: TypedFields, target: str, targets: Sequence[str], options: PeerOptions
+) -> SplitInput:
+    """Return the split of one of the labeled types, of the graph or the one that the user gives.
 
-    GraphError: a part by vertex types names another type.
+    GraphError: a part by vertex types names other types than ``targets``.
     """
     split = options.split
     if isinstance(split, Mapping):
-        split = {part: _ids(ids, part, target, options.name) for part, ids in split.items()}
+        split = {
+            part: _ids(ids, part, target, targets, options.name) for part, ids in split.items()
+        }
     vertices = fields.vertices[target]
     of_graph = SplitInput.of_fields(vertices, fields.form(target), options.name)
     return of_graph.chosen(split, options.mask, options.name)
 
 
-def _ids(ids: Any, part: object, target: str, name: str) -> Any:
-    if not isinstance(ids, Mapping):
+def _ids(ids: Any, part: object, target: str, targets: Sequence[str], name: str) -> Any:
+    if not isinstance(ids, Mapping) and len(targets) == 1:
         return ids
-    if [*ids] != [target]:
+    by_type = ids if isinstance(ids, Mapping) else {}
+    if not by_type or {*by_type} - {*targets}:
+        listed = ", ".join(map(str, by_type)) or "no type"
         raise GraphError(
-            f"{name}: split[{part!r}]: expected ids of {target}, got of {', '.join(map(str, ids))}"
+            f"{name}: split[{part!r}]: expected ids of {', '.join(targets)}, got of {listed}"
         )
-    return ids[target]
+    return by_type.get(target)
 
 
 def _drop_edge_features(fields: TypedFields, options: PeerOptions) -> None:
@@ -190,14 +194,14 @@ def _weights(fields: TypedFields, options: PeerOptions) -> dict[Triple, Any] | N
 
 
 def _tell_unread(
-    fields: TypedFields, features: Mapping[str, Any], target: str | None, options: PeerOptions
+    fields: TypedFields, features: Mapping[str, Any], targets: Sequence[str], options: PeerOptions
 ) -> None:
     """Log attributes that are not read; as a warning those of vertices without features."""
     parts = {key for keys in PART_NAMES for key in keys}
     names: dict[bool, list[str]] = {True: [], False: []}  # by whether the type has features
     for of, values in fields.vertices.items():
         used = {options.features, "num_nodes"} | (
-            {options.labels, *parts} if of == target else set()
+            {options.labels, *parts} if of in targets else set()
         )
         names[features[of] is not None] += _unread(fields, of, values, used)
     for triple, values in fields.edge_fields.items():

@@ -9,9 +9,16 @@ from gnnscale.graph.dtypes import (
     scales_of,
 )
 from gnnscale.graph.graph import Graph, ShardedFeatures
+from gnnscale.graph.labels import (
+    LabelsByType,
+    TypeLabels,
+    are_labeled,
+    check_labeled,
+    has_label,
+)
 from gnnscale.graph.relation import Relation, in_degrees
 from gnnscale.graph.schema import EdgeType, GraphSchema, VertexType
-from gnnscale.graph.split import Split, SplitLabels, SplitSource, check_labeled, has_label
+from gnnscale.graph.split import Split, SplitLabels, SplitSource
 from gnnscale.graph.store_format import (
     ARRAYS,
     DEGREES,

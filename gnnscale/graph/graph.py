@@ -5,6 +5,7 @@ Its arrays are in memory or mapped from a graph store.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,10 +13,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from gnnscale.core import Array, GraphError, IntArray, standard_arithmetic
+from gnnscale.core.artifact import files
 from gnnscale.core.artifact.npy import check_length, row_slices
 from gnnscale.core.files import refuse_address
 from gnnscale.graph import store_format
 from gnnscale.graph.dtypes import MAX_QUANTIZED, as_float32, quantized, row_length
+from gnnscale.graph.labels import LabelsByType, TypeLabels
 from gnnscale.graph.split import Split
 from gnnscale.graph.topology import EdgeData, Origin, Topology
 from gnnscale.graph.typed_features import FeatureMatrix, InputTypes, TypedFeatures
@@ -103,10 +106,13 @@ class Graph(Topology):
         feature_dtype: key of ``FEATURE_DTYPES``; with types, of the first that has features.
         labels: ``[num_vertices]`` int64 class, -1 if unknown; or ``[num_vertices, num_classes]``
             uint8 for multilabel; or regression targets, ``[num_vertices]`` or
-            ``[num_vertices, num_classes]`` float32, NaN if unknown.
-        num_classes: number of classes or regression targets; 0 without labels.
+            ``[num_vertices, num_classes]`` float32, NaN if unknown. ``LabelsByType`` if several
+            vertex types have labels.
+        num_classes: number of classes or regression targets, of several types the largest; 0
+            without labels.
         split: training, validation and test vertices.
-        metric: ``accuracy``, ``micro_f1`` or ``roc_auc``; ``rmse`` for regression.
+        metric: ``accuracy``, ``micro_f1`` or ``roc_auc``; ``rmse`` for regression; of several
+            types, the first one's.
         origin: source of the graph.
         degrees: ``[num_vertices]`` uint32 in-degrees in the full graph, if this graph is a part
             with some adjacency lists missing; with types, the lengths of all lists in the full
@@ -134,6 +140,8 @@ class Graph(Topology):
     def __repr__(self) -> str:
         """Return one line with the name and the sizes of the graph and its split."""
         classes = "regression targets" if self.regression else "classes"
+        if self.targets:
+            classes = f"outputs for labels of {', '.join(self.targets)}"
         parts = [
             f"{self.num_vertices:,} vertices",
             f"{self.num_edges:,} edges",
@@ -152,7 +160,8 @@ class Graph(Topology):
         features = self._feature_arrays()
         split = (self.train_idx, self.valid_idx, self.test_idx)
         edges = self.edges.arrays().values()
-        for array in (self.indptr, self.indices, self.labels, *features, *split, *edges):
+        labels = self.label_arrays.values()
+        for array in (self.indptr, self.indices, *labels, *features, *split, *edges):
             check_length(array)
 
     def _feature_arrays(self) -> tuple[Array, ...]:
@@ -217,12 +226,66 @@ class Graph(Topology):
     @property
     def multilabel(self) -> bool:
         """Whether a vertex may have several labels."""
-        return self.labels.ndim == 2 and not self.regression
+        return not self.targets and self.labels.ndim == 2 and not self.regression
 
     @property
     def regression(self) -> bool:
         """Whether labels are regression targets, not classes."""
-        return self.labels.dtype.kind == "f"
+        return not self.targets and self.labels.dtype.kind == "f"
+
+    @property
+    def type_labels(self) -> tuple[TypeLabels, ...]:
+        """Labels of each type if several have labels, else empty."""
+        labels: object = self.labels
+        return labels.types if isinstance(labels, LabelsByType) else ()
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the labeled vertex types if several have labels; else empty."""
+        return tuple(labels.vertex_type for labels in self.type_labels)
+
+    @property
+    def label_arrays(self) -> dict[str, Array]:
+        """Arrays of labels by their names in a store: ``labels``, or one of each labeled type."""
+        if not self.targets:
+            return {"labels": self.labels}
+        numbers = map(self.vertex_types.index, self.targets)
+        return {
+            store_format.typed_labels(number): labels.values
+            for number, labels in zip(numbers, self.type_labels, strict=True)
+        }
+
+    def of_target(self, *vertex_types: str) -> Graph:
+        """Return the graph with labels and split of some vertex types alone, another content.
+
+        GraphError: a type has no labels, or is the only one that has.
+        """
+        chosen = [labels for labels in self.type_labels if labels.vertex_type in vertex_types]
+        if not chosen or len(chosen) != len(set(vertex_types)):
+            raise GraphError(
+                f"{self.name}: labels of {', '.join(vertex_types)}: expected vertex types that "
+                f"have labels beside another, which are {', '.join(self.targets) or 'none'}"
+            )
+        parts = {}
+        for name in store_format.SPLIT_ARRAYS:
+            ids = getattr(self, name)
+            parts[name] = ids[np.any([labels.of_type(ids) for labels in chosen], axis=0)]
+        classes = chosen[0].classes if len(chosen) == 1 else None
+        names = [labels.vertex_type for labels in chosen]
+        content = self.origin.content and files.digest([self.origin.content, names])
+        origin = replace(self.origin, content=content, classes=classes)
+        graph = replace(self, split=Split(**parts), origin=origin)
+        return graph.with_type_labels(chosen)
+
+    def with_type_labels(self, types: Sequence[TypeLabels]) -> Graph:
+        """Return the graph with labels of ``types``, in the order of the schema."""
+        labels: Any = LabelsByType(types) if len(types) > 1 else types[0].values
+        return replace(
+            self,
+            labels=labels,
+            num_classes=max(of_type.num_classes for of_type in types),
+            metric=types[0].metric,
+        )
 
     @property
     def matrices(self) -> tuple[FeatureMatrix | None, ...]:
@@ -374,6 +437,7 @@ class Graph(Topology):
             "types": type_entry(self),
             "metric": self.metric,
             "attainable_accuracy": self.attainable_accuracy,
+            "type_labels": store_format.label_entries(self.type_labels),
             "edge_labels": labels and {"num_classes": labels.num_classes, "metric": labels.metric},
             "source": "Graph.save",
             "options": {},
@@ -392,6 +456,8 @@ def _are_equal(array: Any, stored: Any) -> bool:
             _are_equal(matrix.rows, other.rows)
             for matrix, other in zip(array.present, stored.present, strict=True)
         )
+    if isinstance(array, LabelsByType) or isinstance(stored, LabelsByType):
+        return False  # the labels hold what the store says about them
     if isinstance(array, np.memmap) and isinstance(stored, np.memmap):
         regions = [(mapped.filename, mapped.offset, mapped.shape) for mapped in (array, stored)]
         return regions[0] == regions[1]
@@ -423,7 +489,7 @@ def _store_arrays(graph: Graph) -> dict[str, Array]:
     """Return a graph's arrays by their names in a store, in its types, ids of splits sorted."""
     ids = store_format.vertex_dtype(graph.num_vertices)
     indices = graph.indices.astype(ids, copy=False)
-    arrays = {"indptr": graph.indptr, "indices": indices, "labels": graph.labels}
+    arrays = {"indptr": graph.indptr, "indices": indices, **graph.label_arrays}
     if isinstance(graph.features, TypedFeatures):
         for number, matrix in enumerate(graph.features.matrices):
             if matrix is not None:

@@ -8,65 +8,10 @@ from typing import NoReturn, Protocol
 
 import numpy as np
 
-from gnnscale.core import Array, BoolArray, GraphError, IntArray
-from gnnscale.core.artifact.npy import row_slices
-from gnnscale.graph.schema import GraphSchema
+from gnnscale.core import Array, GraphError, IntArray
+from gnnscale.graph.labels import check_labeled
 
 _SLICE_ENTRIES = 1 << 20
-
-
-#: Bytes of labels and vertex ids checked at a time.
-_LABEL_BYTES = 1 << 22
-
-
-def has_label(labels: Array) -> BoolArray:
-    """Return ``[n]``, whether each row of ``labels``, in a form of ``Graph.labels``, is known.
-
-    Class -1 is unknown, and so is a row of targets that are all NaN; multilabel rows are known.
-    """
-    if labels.dtype.kind == "f":
-        is_number: BoolArray = ~np.isnan(labels)
-        return is_number if labels.ndim == 1 else np.asarray(is_number.any(axis=1))
-    if labels.ndim == 2:
-        return np.ones(len(labels), np.bool_)
-    return np.asarray(labels >= 0)
-
-
-def labeled_vertices(labels: Array, schema: GraphSchema) -> slice:
-    """Return the vertices of the only type that has ``labels``; none if no vertex has a label.
-
-    ``labels`` are of all vertices, in a form of ``Graph.labels``. GraphError: several types have
-    labels. A multi-label type has at least one label.
-    """
-    is_multilabel = labels.ndim == 2 and labels.dtype.kind != "f"
-    labeled = np.flatnonzero(labels.any(axis=1) if is_multilabel else has_label(labels))
-    types = np.unique(schema.type_of(labeled[[0, -1]])) if len(labeled) else labeled
-    if len(types) > 1:
-        names = " and ".join(schema.vertex_types[number].name for number in types)
-        raise GraphError(f"labels: expected of one vertex type, got of {names}")
-    return schema.vertices(int(types[0])) if len(types) else slice(0, 0)
-
-
-def check_labeled(
-    labels: Array, ids: Array, *, source: object, of: str, part: str = "", hint: str = ""
-) -> None:
-    """Raise GraphError if some of ``ids``, of vertices or edges, have no label in ``labels``.
-
-    The message names the first id; ``source``, ``of`` (``vertex`` or ``edge``), ``part`` and
-    ``hint`` are texts of the message.
-    """
-    first, count = None, 0
-    row_bytes = ids[:1].nbytes + labels[:1].nbytes
-    for rows in row_slices(len(ids), row_bytes, _LABEL_BYTES):
-        labeled = has_label(labels[ids[rows]])
-        count += len(labeled) - np.count_nonzero(labeled)
-        if first is None and not labeled.all():
-            first = int(ids[rows][labeled.argmin()])
-    if first is not None:
-        of_part = f" of {part}" if part else ""
-        raise GraphError(
-            f"{source}: {of} {first}{of_part} has no label; {count} of {len(ids)} lack one{hint}"
-        )
 
 
 def array_slices(array: Array, overlap: int = 0) -> Iterator[tuple[int, Array]]:

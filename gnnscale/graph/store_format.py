@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from gnnscale.core import Array, GraphError, Int64Array, IntArray, UInt32Array, brief, pyarrow
 from gnnscale.core.artifact import ArrayEntry, ArtifactType, Form, files, row_slices, write_array
 from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED, FeatureDtype, row_length
+from gnnscale.graph.labels import LabelsByType, TypeLabels
 from gnnscale.graph.schema import (
     MAX_EDGE_TYPES,
     MAX_VERTEX_TYPES,
@@ -53,7 +54,7 @@ GRAPH_STORE = ArtifactType(
     option="dataset.store",
     command="gnnscale prepare",
     files=r"meta\.json|\.meta\.json\.tmp|ids\.parquet|"
-    rf"(ids|features-[0-9]+|{'|'.join((*ARRAYS, DEGREES, OWNER, *EDGE_ARRAYS))})\.npy",
+    rf"(ids|(features|labels)-[0-9]+|{'|'.join((*ARRAYS, DEGREES, OWNER, *EDGE_ARRAYS))})\.npy",
     max_bytes=4 << 20,
 )
 
@@ -66,6 +67,11 @@ def vertex_dtype(num_vertices: int) -> np.dtype[Any]:
 def typed_features(vertex_type: int) -> str:
     """Return the name of the array of a vertex type's features, given by its number."""
     return f"features-{vertex_type}"
+
+
+def typed_labels(vertex_type: int) -> str:
+    """Return the name of the array of a vertex type's labels, if several types have labels."""
+    return f"labels-{vertex_type}"
 
 
 _Name = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -151,6 +157,29 @@ class EdgeLabelEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TypeLabelEntry:
+    """Entry of ``meta.json`` for the labels of one vertex type, if several types have labels.
+
+    ValueError: another number of names than classes.
+    """
+
+    vertex_type: _Name
+    num_classes: Annotated[int, Meta(ge=1, le=MAX_CLASSES)]  #: or regression targets
+    metric: Literal["accuracy", "micro_f1", "roc_auc", "rmse"]
+    classes: list[str] | None = None  #: names of the classes. None: they have no names
+
+    def __post_init__(self) -> None:
+        if self.classes is not None and len(self.classes) != self.num_classes:
+            raise ValueError(f"{len(self.classes)} names of {self.num_classes} classes")
+
+
+def label_entries(types: Sequence[TypeLabels]) -> list[dict[str, Any]] | None:
+    """Return entries of ``meta.json`` for the labels of ``types``. None: there are no types."""
+    names = [entry.name for entry in fields(TypeLabelEntry)]
+    return [{name: getattr(labels, name) for name in names} for labels in types] or None
+
+
+@dataclass(frozen=True, kw_only=True)
 class StoreMeta:
     """Content of a store's ``meta.json``, with checked types and ranges."""
 
@@ -166,6 +195,8 @@ class StoreMeta:
     part: PartEntry | None = None  #: None: the store has the full graph
     edge_labels: EdgeLabelEntry | None = None  #: None: edges have no labels
     types: TypeEntry | None = None  #: types of vertices and edges. None: there are none
+    #: labels of each labeled vertex type, in the order of ``types``. None: at most one has labels
+    type_labels: Annotated[list[TypeLabelEntry], Meta(min_length=2)] | None = None
     #: best accuracy that the graph's generator allows. None: unknown
     attainable_accuracy: Annotated[float, Meta(ge=0, le=1)] | None = None
     entries: dict[str, Any] = field(default_factory=dict)  #: all of ``meta.json``, unchecked
@@ -180,6 +211,16 @@ class StoreMeta:
             )
         if self.types is not None and self.divides_rows:
             raise ValueError("part: rows of a graph with types are not divided")
+        if self.type_labels is not None and len(self.labeled_types) != len(self.type_labels):
+            raise ValueError("type_labels: expected vertex types of the graph, each once, in order")
+
+    @property
+    def labeled_types(self) -> dict[int, TypeLabelEntry]:
+        """Entries of the labels of vertex types by their numbers, if several types have labels."""
+        entries = {entry.vertex_type: entry for entry in self.type_labels or ()}
+        vertices = () if self.types is None else self.types.vertices
+        numbers = {n: entries[of.name] for n, of in enumerate(vertices) if of.name in entries}
+        return numbers if [*numbers.values()] == self.type_labels else {}
 
     @property
     def content(self) -> str:
@@ -384,10 +425,13 @@ def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
     """
     arrays = GRAPH_STORE.arrays(path, meta.arrays, _forms(meta))
     check_offsets(path / "indptr.npy", arrays["indptr"], meta.num_edges)
-    if arrays["labels"].dtype.kind == "f":
-        _check_targets(path / "labels.npy", arrays["labels"])
-    else:
-        _check_labels(path / "labels.npy", arrays["labels"], meta.num_classes)
+    for name in _label_forms(meta):
+        if arrays[name].dtype.kind == "f":
+            _check_targets(path / f"{name}.npy", arrays[name])
+        else:
+            _check_labels(path / f"{name}.npy", arrays[name], _label_entry(meta, name).num_classes)
+    if meta.type_labels is not None:
+        arrays["labels"] = _labels_by_type(arrays, meta)
     check_splits(path, arrays, SPLIT_ARRAYS, "labels", "vertex")
     if DEGREES in arrays:
         _check_degrees(path / f"{DEGREES}.npy", arrays[DEGREES], arrays["indptr"])
@@ -406,7 +450,7 @@ def _forms(meta: StoreMeta) -> dict[str, Form]:
         "indptr": (np.dtype(np.int64), (num_lists + 1,)),
         "indices": (ids, (meta.num_edges,)),
         **_feature_forms(meta),
-        "labels": _label_form(meta),
+        **_label_forms(meta),
         **dict.fromkeys(SPLIT_ARRAYS, (ids, (None,))),
     }
     if meta.divides_rows:
@@ -445,11 +489,36 @@ def _feature_forms(meta: StoreMeta) -> dict[str, Form]:
     }
 
 
-def _label_form(meta: StoreMeta) -> Form:
-    labels = meta.arrays.get("labels")
-    rows, columns = meta.num_vertices, meta.num_classes
+def _label_entry(meta: StoreMeta, name: str) -> StoreMeta | TypeLabelEntry:
+    """Return the number of classes and the metric of the array ``name`` of labels."""
+    entries = {typed_labels(number): entry for number, entry in meta.labeled_types.items()}
+    return entries.get(name, meta)
+
+
+def _label_forms(meta: StoreMeta) -> dict[str, Form]:
+    """Return the form of the array of labels, or of each of the labeled vertex types."""
+    names = [typed_labels(number) for number in meta.labeled_types] or ["labels"]
+    return {name: _label_form(meta, name) for name in names}
+
+
+def _labels_by_type(arrays: dict[str, Array], meta: StoreMeta) -> Any:
+    """Remove the arrays of labels of types from ``arrays``; return them as ``LabelsByType``."""
+    assert meta.types is not None
+    return LabelsByType(
+        TypeLabels(
+            vertices=meta.types.schema.vertices(number),
+            values=arrays.pop(typed_labels(number)),
+            **asdict(entry),
+        )
+        for number, entry in meta.labeled_types.items()
+    )
+
+
+def _label_form(meta: StoreMeta, name: str) -> Form:
+    labels, entry = meta.arrays.get(name), _label_entry(meta, name)
+    rows, columns = meta.num_vertices, entry.num_classes
     matrix = labels is not None and len(labels.shape) == 2
-    if columns and meta.metric == "rmse":
+    if columns and entry.metric == "rmse":
         return np.dtype(np.float32), (rows, columns) if matrix or columns > 1 else (rows,)
     if columns and matrix:
         return np.dtype(np.uint8), (rows, columns)

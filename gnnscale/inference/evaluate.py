@@ -27,6 +27,7 @@ from gnnscale.nn import EdgeModel, LinkModel, TrainableModel
 from gnnscale.ops.products import torch_threads
 from gnnscale.run import EvaluateConfig, EvaluationOptions
 from gnnscale.run.tasks import base, links
+from gnnscale.run.tasks.types import TypesTask
 from gnnscale.sampling import labeled_vertices
 
 
@@ -114,6 +115,50 @@ class VertexExaminer(_LabelExaminer):
         yield from zip(rows, labels, strict=True)
 
 
+class TypesExaminer:
+    """Evaluation of predicted labels of several vertex types."""
+
+    def __init__(self, task: TypesTask, predictor: Predictor) -> None:
+        """Measure the outputs of ``predictor`` on the graph of ``task``."""
+        self._task = task
+        self._predictor = predictor
+
+    def prepare(self, splits: Sequence[str]) -> None:
+        """Log the cost of measuring ``splits`` if it is high; ConfigError: the disk is too full."""
+        self._predictor.prepare(np.concatenate([self._task.rows(split) for split in splits]))
+
+    def measure(
+        self, splits: Sequence[str], thresholds: Sequence[float] | None = None
+    ) -> list[dict[str, float | None]]:
+        """Return the metrics of each split, by the task's ``measures``; None: not defined.
+
+        Several types have no ``thresholds``.
+        """
+        # Types are in the order of sampled mini-batches, whose seeds are type after type.
+        rows = {
+            (split, name): vertices
+            for name in self._task.parts
+            for split in splits
+            for of_type, vertices in self._task.rows_by_type(split).items()
+            if of_type == name
+        }
+        outputs = dict(zip(rows, self._predictor.logits_of_each([*rows.values()]), strict=True))
+        metrics = []
+        for split in splits:
+            by_type = {}
+            for name, task in self._task.parts.items():
+                if (split, name) in rows:
+                    labels = np.asarray(task.graph.labels[rows[split, name]])
+                    logits = outputs[split, name][:, : task.graph.num_classes]
+                    by_type[name] = scores(task, logits, labels)
+            metrics.append(self._task.joined(by_type))
+        return metrics
+
+    def test(self, rule: str | None) -> HeldOutScores:
+        """Return the results on the test set; ``rule`` is None, for types have no thresholds."""
+        return HeldOutScores(metrics=self.measure(["test"])[0])
+
+
 class EdgeExaminer(_LabelExaminer):
     """Evaluation of predicted edge labels."""
 
@@ -136,7 +181,7 @@ class EdgeExaminer(_LabelExaminer):
             yield outputs, np.asarray(self._task.labels.labels[rows])
 
 
-_Examiner: TypeAlias = VertexExaminer | LinkExaminer | EdgeExaminer
+_Examiner: TypeAlias = VertexExaminer | TypesExaminer | LinkExaminer | EdgeExaminer
 
 
 def scores(
@@ -166,6 +211,8 @@ def open_examiner(task: base.Task, model: TrainableModel, predictor: Predictor) 
     if isinstance(task, links.LinkTask):
         assert isinstance(model, LinkModel)
         return LinkExaminer(task, model, predictor)
+    if isinstance(task, TypesTask):
+        return TypesExaminer(task, predictor)
     assert isinstance(task, base.VertexTask)
     return VertexExaminer(task, predictor)
 
@@ -306,6 +353,8 @@ def measure(
     ``threshold`` replaces the run's thresholds; None: it does not. ConfigError: the labels have no
     threshold.
     """
+    if isinstance(task, TypesTask):
+        task.refuse_threshold(threshold)
     thresholds = trained.thresholds(options.threshold, threshold)
     splits = [split for split in base.SPLITS if task.has_part(split)]
     predictor = Predictor(trained.model, task.graph, options)

@@ -265,6 +265,10 @@ class TrainedModel:
     file: Path  #: the checkpoint
     trained_on: Mapping[str, Any]  #: identity of the training graph, see ``graph_identity``
 
+    def of_target(self, vertex_type: str | None) -> "TrainedModel":
+        """Return the model as one of ``vertex_type`` alone, see ``InputSchema.of_target``."""
+        return replace(self, signature=self.signature.of_target(vertex_type))
+
     def thresholds(
         self, rule: str | None, override: float | None, outputs: Sequence[str] = ("classes",)
     ) -> tuple[float, ...] | None:
@@ -356,7 +360,7 @@ def load_trained(directory: Path, run: RunConfig, graph: Graph | None = None) ->
         graph = open_run_task(run, directory).graph if graph is None else graph
         stored = read_input_schema(directory)
         signature = replace(
-            InputSchema.of(graph, run.task.labels(graph)),
+            InputSchema.of(graph, run.task.labels(graph), by_type=not run.task.compares_rows),
             thresholds=None if stored is None else stored.thresholds,
         )
     elif not (signature.num_classes or isinstance(run.task, LinkPrediction)):

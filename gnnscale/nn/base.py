@@ -14,7 +14,7 @@ from gnnscale.graph import Graph, SplitLabels
 from gnnscale.nn import cost, losses
 from gnnscale.nn.conv.linear import Degrees, GraphLayer
 from gnnscale.nn.learned_embeddings import LearnedEmbedding
-from gnnscale.sampling import Block, MiniBatch
+from gnnscale.sampling import Block, MiniBatch, TypedMiniBatch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,9 +183,11 @@ class VertexObjective:
 
     def __call__(self, outputs: Tensor, batch: MiniBatch) -> Tensor:
         """Return the mean loss of the seeds; 0 without seeds."""
-        if not batch.num_seeds:
-            return outputs.sum()
-        return self._loss(outputs, _targets(self._graph, batch.seeds))
+        return self.of_seeds(outputs, batch.seeds)
+
+    def of_seeds(self, outputs: Tensor, seeds: IntArray) -> Tensor:
+        """Return the mean loss of ``seeds`` ``[n]`` with ``outputs`` ``[n, width]``; 0 if n = 0."""
+        return self._loss(outputs, _targets(self._graph, seeds)) if len(seeds) else outputs.sum()
 
     def on(self, device: torch.device) -> Objective:
         """Copy all labels to ``device``; return the loss as a function of batches there."""
@@ -207,6 +209,44 @@ def vertex_objective(graph: Graph, loss: losses.LossConfig | None = None) -> Ver
     labels.
     """
     return VertexObjective(graph, (loss or losses.AutoLoss()).build(graph))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypeObjective:
+    """Part of the loss of several vertex types that is of one type."""
+
+    vertex_type: int  #: position of the type in the schema
+    objective: VertexObjective  #: loss of the type's seeds
+    width: int  #: number of outputs, the first columns of a row
+    num_seeds: int  #: training vertices of the type
+
+
+class TypesObjective:
+    """Loss of predicting the labels of seeds of several vertex types.
+
+    The loss of an epoch is the sum over types of the mean over the type's training vertices. That
+    of ``n`` seeds is ``sum_i w_i l_i / n``, where ``w`` of a type is the number of all training
+    vertices over that of the type: it does not depend on the split of a mini-batch.
+    """
+
+    def __init__(self, types: Sequence[TypeObjective]) -> None:
+        """Add the losses of ``types``."""
+        self._types = tuple(types)
+        self._num_seeds = sum(part.num_seeds for part in types)
+
+    def __call__(self, outputs: Tensor, batch: MiniBatch) -> Tensor:
+        """Return the loss of the seeds, whose outputs ``[n, width]`` are type after type."""
+        assert isinstance(batch, TypedMiniBatch)
+        ends = np.cumsum([0, *batch.seed_sizes]).tolist()
+        loss = outputs.new_zeros(()) if batch.num_seeds else outputs.sum()
+        for part in self._types:
+            first, end = ends[part.vertex_type : part.vertex_type + 2]
+            if first < end:
+                seeds = batch.seeds_of(part.vertex_type)
+                mean = part.objective.of_seeds(outputs[first:end, : part.width], seeds)
+                share = (end - first) / batch.num_seeds
+                loss = loss + mean * (share * self._num_seeds / part.num_seeds)
+        return loss
 
 
 class EdgeObjective:

@@ -56,7 +56,7 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
         if folder is None:
             raise GraphError(f"{path}: exists already; name another directory, or remove it")
         arrays = _write_arrays(folder, graph, hops < parts.num_hops, hops != UNREACHED)
-        small = {"labels": graph.labels, **_splits(graph, parts, index)}
+        small = {**graph.label_arrays, **_splits(graph, parts, index)}
         arrays |= {
             name: npy.write_array(folder / f"{name}.npy", array) for name, array in small.items()
         }
@@ -74,7 +74,8 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
 def _entries(graph: Graph) -> dict[str, Any]:
     """Return the entries of ``meta.json`` that a part shares with its graph."""
     names = ("name", "num_classes", "feature_dtype", "metric", "attainable_accuracy")
-    return {name: getattr(graph, name) for name in names}
+    types = {"type_labels": store_format.label_entries(graph.type_labels)}
+    return {name: getattr(graph, name) for name in names} | types
 
 
 def _train_vertices(graph: Graph, parts: Parts, index: int) -> IntArray:

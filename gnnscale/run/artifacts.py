@@ -92,14 +92,14 @@ def open_graph(
     """Return the graph of ``open_task``; torch and user code are imported only by edge splits."""
     if inputs.task.divides_edges:
         return open_task(inputs, artifacts, graph, seed=seed).graph
-    graph, threads = graph_read(inputs, graph), inputs.num_threads
+    graph, threads = graph_read(inputs, inputs.task.labeled(graph)), inputs.num_threads
     graph = with_features(inputs.features, graph, num_threads=threads, seed=seed)
     return read_by_type(inputs.model, graph, seed=seed)
 
 
 def _open_task(inputs: TaskInputs, graph: Graph, links: Path | None) -> "Task":
     """Open the task of ``inputs`` over ``graph``; ``links``: its stored edge split, if any."""
-    graph = graph_read(inputs, graph)
+    graph = graph_read(inputs, inputs.task.labeled(graph))
     return inputs.task.open(graph, links, inputs)
 
 

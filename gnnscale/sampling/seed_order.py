@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from gnnscale.core import Array, BoolArray, ConfigError, GraphError, IntArray
-from gnnscale.graph import SplitLabels, has_label
+from gnnscale.graph import SplitLabels, are_labeled
 
 log = logging.getLogger(__name__)
 Vertices = IntArray
@@ -252,7 +252,7 @@ def labeled_vertices(graph: SplitLabels, split: str, *, what: str = "vertices") 
     vertices: Vertices = getattr(graph.split, f"{split}_idx")
     if graph.multilabel:
         return vertices
-    labeled: Vertices = vertices[has_label(graph.labels[vertices])]
+    labeled: Vertices = vertices[are_labeled(graph.labels, vertices)]
     if not graph.num_classes:
         raise GraphError(f"{graph.name}: has no labels, which {split} {what} need")
     if not len(vertices):

@@ -24,6 +24,7 @@ from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.config import RunConfig
 from gnnscale.run.tasks.base import LabelTask, Task, check_threshold
 from gnnscale.run.tasks.links import LinkTask
+from gnnscale.run.tasks.types import TypesTask
 from gnnscale.run.typed_inputs import check_reads_types
 from gnnscale.training import checkpointing
 from gnnscale.training.build.cache import find_uncached
@@ -193,7 +194,9 @@ def open_inputs(
     partition = run_artifacts.open_partition(artifacts, task.graph)
     cache_plan = run_artifacts.open_cache_plan(artifacts, task.graph)
     plan = None if cache_plan is None else cache_plan.plan
-    if config.threshold is not None and isinstance(task, LabelTask):
+    if isinstance(task, TypesTask):
+        task.refuse_threshold(config.threshold)
+    elif config.threshold is not None and isinstance(task, LabelTask):
         kind, labels = label_kind(task.labels.labels), task.labels
         check_threshold(config.threshold, kind, labels.num_classes, of=labels.name)
     uncached = find_uncached(plan, requested=config.requests_caches)

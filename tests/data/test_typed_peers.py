@@ -134,10 +134,18 @@ def test_attributes_that_are_not_read_are_told(caplog: pytest.LogCaptureFixture)
 
 def test_labels_of_several_types() -> None:
     data = pyg()
-    data["author"].y = torch.tensor([0, 2])
-    with pytest.raises(GraphError, match="target: expected one of author, paper, which have 'y'"):
-        from_pyg(data)
+    data["author"].y = torch.tensor([0.5, 2])
+    both = from_pyg(data)
+    assert both.targets == ("author", "paper")
+    assert both.of_target("author").labels[:2].tolist() == [0.5, 2]
+    np.testing.assert_array_equal(both.of_target("paper").labels, from_pyg(pyg()).labels)
+    by_type = from_pyg(data, split={"train": {"author": [1], "paper": [0]}, "test": {"paper": [2]}})
+    assert (by_type.train_idx.tolist(), by_type.test_idx.tolist()) == ([1, 2], [4])
+    for parts in ([0], {"thing": [0]}):
+        with pytest.raises(GraphError, match=r"split\['train'\]: expected ids of author, paper"):
+            from_pyg(data, split={"train": parts})
     check(from_pyg(data, target="paper"))
+    data["author"].y = torch.tensor([0, 2])
     authors = from_pyg(data, target="author", split={"train": [1]})
     assert (authors.labels.tolist(), authors.train_idx.tolist()) == ([0, 2, -1, -1, -1], [1])
 

@@ -13,7 +13,7 @@ from gnnscale.data.array_inputs import describe_graph, is_instance_of
 from gnnscale.data.peers import from_peer, is_peer
 from gnnscale.data.split_input import with_random_split
 from gnnscale.graph import ARRAYS, DEGREES, EDGE_ARRAYS, Graph, TypedFeatures
-from gnnscale.graph.store_format import typed_features
+from gnnscale.graph.store_format import label_entries, typed_features
 
 #: Attributes of a graph that its store keeps next to the arrays.
 _VALUES = ["name", "feature_dtype", "num_features", "num_classes", "metric", "attainable_accuracy"]
@@ -108,16 +108,18 @@ def _is_store(graph: Graph, path: Path) -> bool:
     stored = Graph.open(path)
     if any(getattr(graph, name) != getattr(stored, name) for name in (*_VALUES, "types")):
         return False
-    if _edge_label_text(graph) != _edge_label_text(stored) or _widths(graph) != _widths(stored):
+    if _label_text(graph) != _label_text(stored) or _widths(graph) != _widths(stored):
         return False
     arrays, stored_arrays = _arrays(graph), _arrays(stored)
     names = arrays.keys() | stored_arrays.keys()
     return all(_equal(arrays.get(name), stored_arrays.get(name)) for name in names)
 
 
-def _edge_label_text(graph: Graph) -> str:
-    labels = graph.edge_labels
-    return "" if labels is None else f"{labels.num_classes} classes by {labels.metric};"
+def _label_text(graph: Graph) -> str:
+    """Return a text on labels of edges, and of several vertex types, or ""."""
+    labels, entries = graph.edge_labels, label_entries(graph.type_labels)
+    text = "" if labels is None else f"{labels.num_classes} classes by {labels.metric};"
+    return text if entries is None else f"{text}{entries!r};"
 
 
 def _arrays(graph: Graph) -> dict[str, Array]:
@@ -127,6 +129,7 @@ def _arrays(graph: Graph) -> dict[str, Array]:
         name: of_edges.get(name) if name in EDGE_ARRAYS else getattr(graph, name)
         for name in _ARRAYS
     }
+    arrays |= graph.label_arrays
     for number, matrix in enumerate(() if features is None else features.matrices):
         arrays[typed_features(number)] = None if matrix is None else matrix.rows
     return {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
@@ -160,7 +163,7 @@ def _save(graph: Graph) -> Path:
     digest = hashlib.blake2b(digest_size=16)
     for name in _VALUES:
         digest.update(f"{name}={getattr(graph, name)!r};".encode())
-    digest.update((_edge_label_text(graph) + _widths(graph)).encode())
+    digest.update((_label_text(graph) + _widths(graph)).encode())
     for name, array in _arrays(graph).items():
         digest.update(f"{name}={array.dtype}{array.shape};".encode())
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

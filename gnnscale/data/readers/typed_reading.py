@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gnnscale.core import Float32Array, GraphError, IntArray, brief, pyarrow
+from gnnscale.core import Float32Array, GraphError, Int64Array, IntArray, brief, pyarrow
 from gnnscale.core.artifact import files, map_npy
 from gnnscale.core.artifact.files import NoSpaceError
 from gnnscale.data.labels import Labels, read_labels
@@ -33,8 +33,8 @@ from gnnscale.data.tables.survey import Surveyed
 from gnnscale.data.tables.table import Table
 from gnnscale.data.tables.vertex_ids import IdColumn, IdMap, max_id_bytes
 from gnnscale.data.typed_edges import typed_topology
-from gnnscale.data.typed_labels import labels_of_all, split_of_all
-from gnnscale.graph import FeatureMatrix, Graph, GraphSchema, Origin, Split, TypedFeatures
+from gnnscale.data.typed_labels import with_labels_of
+from gnnscale.graph import FeatureMatrix, Graph, GraphSchema, Origin, TypedFeatures
 
 #: Bytes of memory per edge: both ends while they are joined, and the source in a list.
 _EDGE_BYTES = 16
@@ -58,7 +58,7 @@ class VertexTable:
 class TypedTableOptions:
     """Options on the reading of all tables."""
 
-    target: str | None  #: vertex type with labels. None: no labels are read
+    targets: Collection[str]  #: vertex types with labels
     id_type: str  #: one of ``ID_TYPES``
     unknown: str  #: one of ``UNKNOWN_ID_POLICIES``
     missing: str  #: one of ``MISSING_POLICIES``
@@ -93,7 +93,6 @@ class TypedReading:
         self.notes: dict[str, Any] = {}
         self._readers: dict[str, VertexReader] = {}
         self._num_added: dict[str, int] = {}
-        self._classes: list[str] | None = None
 
     def read_topology(self, name: str) -> Graph:
         """Return the graph ``name`` with labels and published split, and without features."""
@@ -117,12 +116,13 @@ class TypedReading:
         ids.clear()
         graph = self._topology(name, sizes, edges)
         graph = replace(graph, origin=Origin(ids=all_ids))
-        return graph if self._options.target is None else self._labeled(graph, self._options.target)
+        targets = [name for name in self._options.targets if self._readers[name].labels is not None]
+        return with_labels_of(graph, {name: self._labeled(name) for name in targets})
 
     def with_features(self, graph: Graph) -> Graph:
         """Return ``graph`` with features, mapped from files, completed by its split.
 
-        Empty cells of the labeled type get means over its training vertices, those of other types
+        Empty cells of labeled types get means over their training vertices, those of other types
         means over all vertices.
         """
         matrices = [
@@ -230,42 +230,24 @@ class TypedReading:
         schema = GraphSchema.of(sizes, triples)
         return typed_topology(schema, ends, name=name, weights=all_weights)
 
-    def _labeled(self, graph: Graph, target: str) -> Graph:
-        """Return ``graph`` with the labels and the published split of its type ``target``."""
+    def _labeled(self, target: str) -> tuple[Labels, list[Int64Array] | None]:
+        """Return labels and published split of the rows of type ``target``; None: no split."""
         reader, table = self._readers[target], self._tables[target]
         assert table is not None
-        if reader.labels is None:
-            return graph
-        values, self._classes = reader.labels
+        assert reader.labels is not None
+        values, classes = reader.labels
         labels = read_labels(
             values,
             count=len(values),
             source=table.table.path,
-            num_classes=None if self._classes is None else len(self._classes),
+            num_classes=None if classes is None else len(classes),
         )
         if not labels.num_classes:
             raise GraphError(f"{table.table.path}: no vertex has a label")
-        vertices = graph.schema.vertices(_type_number(graph.schema, target))
-        num_vertices = graph.schema.num_vertices
-        rows = slice(vertices.start, vertices.start + len(values))
-        return replace(
-            graph,
-            labels=labels_of_all(labels, rows, num_vertices),
-            num_classes=labels.num_classes,
-            metric=labels.metric,
-            split=self._published(reader, labels, vertices.start, num_vertices),
-            origin=replace(graph.origin, classes=self._classes),
-        )
-
-    def _published(
-        self, reader: VertexReader, labels: Labels, first: int, num_vertices: int
-    ) -> Split:
         parts = reader.parts()
-        if parts is None:
-            return Split()
-        if self._options.advises:
-            warn_of_small_classes(labels.values, parts, classes=self._classes)
-        return split_of_all(parts, first, num_vertices)
+        if parts is not None and self._options.advises:
+            warn_of_small_classes(labels.values, parts, classes=classes)
+        return replace(labels, classes=classes), parts
 
     def _features(self, number: int, name: str, graph: Graph) -> FeatureMatrix | None:
         """Return the features of a vertex type, written to a file; None: it has none."""
@@ -288,7 +270,9 @@ class TypedReading:
             *((vertices.stop - vertices.start, features.num_features), features.dtype),
             table.table.path,
         )
-        train = graph.train_idx - vertices.start if name == self._options.target else ()
+        is_target = name in self._options.targets
+        is_own = (graph.train_idx >= vertices.start) & (graph.train_idx < vertices.stop)
+        train = graph.train_idx[is_own] - vertices.start if is_target else ()
         writer.finish(np.asarray(train) if len(train) else None)
         self.notes.setdefault("type_columns", {})[name] = notes["columns"]
         if "scaling" in notes:

@@ -71,12 +71,14 @@ class TypedTables(TypedDataset):
         foreign_keys: by ``TYPE.COLUMN`` the vertex type whose ids the column holds: an edge type
             ``TYPE-COLUMN-OTHER`` from each row whose cell is not empty.
         reverse: whether each edge type has a reverse edge type: ``TARGET-rev_RELATION-SOURCE``.
-        target: vertex type with the labels. None: no vertex has a label.
-        label: column of the labels of ``target``, null if unknown.
-        label_kind: one of ``LABEL_KINDS``; ``auto`` reads texts and integers as classes, other
-            numbers as regression targets.
-        split_column: column of words that name the part of each vertex of ``target``, or masks as
-            of ``Tables``.
+        target: vertex type with the labels, if ``label`` is one column. None: no vertex has a
+            label, or ``label`` names the types.
+        label: column of the labels of ``target``, null if unknown; or by vertex type the column of
+            its labels, ``{user: fan, item: kind}``: a run learns them all.
+        label_kind: one of ``LABEL_KINDS``, or one by vertex type; ``auto`` reads texts and integers
+            as classes, other numbers as regression targets.
+        split_column: column of words that name the part of each labeled vertex, or masks as of
+            ``Tables``.
         unlabelled: one of ``UNLABELED_POLICIES`` for training and validation vertices without a
             label: ``refuse`` raises an error, ``drop`` removes them from the split.
         id: column of the ids of all tables, or by vertex type, where null reads row numbers from 0.
@@ -95,7 +97,7 @@ class TypedTables(TypedDataset):
             features: ``mean`` fills in the mean over the training rows, and adds a 0/1 feature
             that marks empty cells; ``drop`` leaves out their rows; ``refuse`` raises an error.
         standardize: whether feature columns have mean 0 and standard deviation 1, over the training
-            vertices of ``target``, over all vertices of other types.
+            vertices of labeled types, over all vertices of other types.
         delimiter: one character between the values of CSV, or ``tab``.
         decimal: mark of decimals in CSV, a point or a comma.
     """
@@ -105,8 +107,8 @@ class TypedTables(TypedDataset):
     foreign_keys: dict[str, str] | None = field(default=None, metadata=_MAPPING)
     reverse: bool = True
     target: str | None = field(default=None, metadata=names("text"))
-    label: str | None = field(default=None, metadata=names("text"))
-    label_kind: str = "auto"
+    label: Any | None = field(default=None, metadata=names("text"))
+    label_kind: Any = field(default="auto", metadata=names("text"))
     split_column: str = field(default=SPLIT, metadata=names("text"))
     unlabelled: str = "refuse"
     id: Any | None = field(default=None, metadata=names("text"))
@@ -126,7 +128,9 @@ class TypedTables(TypedDataset):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("dataset.label_kind", self.label_kind, LABEL_KINDS)
+        kinds = self.label_kind
+        for kind in kinds.values() if isinstance(kinds, Mapping) else (kinds,):
+            check_choice("dataset.label_kind", kind, LABEL_KINDS)
         check_choice("dataset.unlabelled", self.unlabelled, UNLABELED_POLICIES)
         check_choice("dataset.id_type", self.id_type, ID_TYPES)
         check_choice("dataset.unknown_ids", self.unknown_ids, UNKNOWN_ID_POLICIES)
@@ -153,20 +157,39 @@ class TypedTables(TypedDataset):
     def _keys(self) -> dict[str, str]:
         return self.foreign_keys or {}
 
+    @property
+    def _labels(self) -> dict[str, str]:
+        """Column of the labels of each labeled vertex type."""
+        if isinstance(self.label, Mapping):
+            return dict(self.label)
+        return {} if self.target is None else {self.target: str(self.label)}
+
     def _check_target(self) -> None:
-        if (self.target is None) != (self.label is None):
+        if isinstance(self.label, Mapping):
+            if self.target is not None:
+                raise ConfigError(
+                    f"dataset.target={brief(self.target)}: expected null, as dataset.label names "
+                    f"the labeled types ({listed(self.label)}); task.target trains some of them"
+                )
+            columns = [*self.label.values()]
+        else:
+            columns = [] if self.label is None else [self.label]
+        if not all(isinstance(column, str) for column in columns):
+            raise ConfigError(
+                f"dataset.label={brief(self.label)}: expected a column, or columns by vertex type, "
+                "as {user: fan, item: kind}"
+            )
+        if not isinstance(self.label, Mapping) and (self.target is None) != (self.label is None):
             lacking, has = ("target", "label") if self.target is None else ("label", "target")
             what = "the type of the labeled vertices" if self.target is None else "their column"
             raise ConfigError(
                 f"dataset.{has}={brief(getattr(self, has))}: expected dataset.{lacking} too, {what}"
             )
-        if self.target is None:
-            if self.split == "random":
-                raise ConfigError(
-                    "dataset.split=random: dataset.target=null leaves nothing to split"
-                )
-            return
-        self._check_type("target", self.target, needs_table=True)
+        if not self._labels and self.split == "random":
+            raise ConfigError("dataset.split=random: dataset.target=null leaves nothing to split")
+        for name in self._labels:
+            option = "label" if isinstance(self.label, Mapping) else "target"
+            self._check_type(option, name, needs_table=True)
 
     def _check_keys(self) -> None:
         """Raise ConfigError for a key of an option by type that names no such type or table."""
@@ -178,6 +201,7 @@ class TypedTables(TypedDataset):
             "id": self.id if isinstance(self.id, Mapping) else (),
             "features": self.features or (),
             "categories": self.categories or (),
+            "label_kind": self.label_kind if isinstance(self.label_kind, Mapping) else (),
         }
         for option, keys in by_type.items():
             for key in keys:
@@ -291,7 +315,7 @@ class TypedTables(TypedDataset):
         edges = self._edge_tables(tables)
         named = {name for edge in edges for name, _ in edge.ends}
         options = TypedTableOptions(
-            target=self.target,
+            targets=[*self._labels],
             id_type=self.id_type,
             unknown=self.unknown_ids,
             missing=self.missing,
@@ -351,15 +375,15 @@ class TypedTables(TypedDataset):
         if table is None:
             return None
         keys = [edges.relation for edges in self._foreign_key_types() if edges.source == name]
-        is_target = name == self.target
+        kinds = self.label_kind
         return VertexTable(
             name=name,
             table=table,
             ids=id_column(name, table, self.id, needed=name in named),
             foreign_keys=keys,
             columns=ColumnOptions(
-                label=self.label if is_target else None,
-                label_kind=self.label_kind,
+                label=self._labels.get(name),
+                label_kind=kinds.get(name, "auto") if isinstance(kinds, Mapping) else kinds,
                 reads_labels=self._has_labels,
                 split=self.split,
                 split_column=self.split_column,

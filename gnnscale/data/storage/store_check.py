@@ -157,8 +157,8 @@ def check_options(store: Path, meta: store_format.StoreMeta, options: Mapping[st
 def warn_of_earlier_split(store: Path, options: Mapping[str, Any]) -> None:
     """Warn if the random split at ``store`` is not stratified, and would be with ``options``."""
     meta = store_format.read_meta(store)
-    labels, of_edges = meta.arrays["labels"], meta.edge_labels
-    by_class = meta.num_classes > 0 and labels.dtype == "int64"
+    labels, of_edges = meta.arrays.get("labels"), meta.edge_labels  # None: of several types
+    by_class = meta.num_classes > 0 and labels is not None and labels.dtype == "int64"
     by_class = by_class or (of_edges is not None and of_edges.metric != "rmse")
     if by_class and STRATIFIED in options and STRATIFIED not in meta.entries["options"]:
         _LOG.warning(
@@ -258,7 +258,8 @@ def _array_checks(
 
 def _array(graph: Graph, name: str) -> Array:
     """Return the array of a graph that its store has under ``name``."""
-    features, array = graph.features, graph.edges.arrays().get(name)
+    features, arrays = graph.features, graph.edges.arrays() | graph.label_arrays
+    array = arrays.get(name)
     if array is not None:
         return array
     if isinstance(features, ShardedFeatures) and name in ("features", store_format.OWNER):

@@ -79,6 +79,7 @@ class VertexSelection:
     #: ``[n]`` selected vertices, counted from 0 within their type; None: all of the type
     rows: IntArray | None
     span: range  #: vertices of the type in the graph
+    vertex_type: str | None = None  #: name of the type; None: vertices have no types
     #: Arrow array of the user's ids of all vertices of the type; None: they count from 0
     ids: Any
 
@@ -127,14 +128,17 @@ def select_vertices(
             f"({', '.join(names)}), {_LISTS[('id',)][0]}{suggestion(selection, names)}"
         )
     if target not in names:
+        chosen = selection if target is None else target
         raise ConfigError(
-            f"{option}: expected a vertex type of {graph.name} ({', '.join(names)}), as no type "
-            f"has labels, got {brief(selection if target is None else target)}"
+            f"{option}={brief(chosen)}: expected a vertex type of {graph.name} "
+            f"({', '.join(names)}), or some of it as {{{names[0]}: test}}, where no type alone has "
+            "labels"
         )
     part = graph.schema.vertices(names.index(target))
     ids = None if vertex_ids is None else vertex_ids.slice(part.start, part.stop - part.start)
     rows = find_vertices(selection, _of_type(graph, target, part), ids, option=option)
-    return VertexSelection(rows=rows, span=range(part.start, part.stop), ids=ids)
+    span = range(part.start, part.stop)
+    return VertexSelection(rows=rows, span=span, ids=ids, vertex_type=target)
 
 
 def _is_selection(text: str) -> bool:

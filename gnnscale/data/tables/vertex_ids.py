@@ -283,7 +283,7 @@ def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
 
 def read_classes(graph: Graph, *, edges: bool = False) -> list[str] | None:
     """Return the names of the classes of vertices or, with ``edges``, edges. None: no names."""
-    if graph.path is None:
+    if graph.path is None or (graph.origin.classes is not None and not edges):
         return None if edges else graph.origin.classes
     entry = "edge_classes" if edges else "classes"
     names = read_meta(graph.path).entries.get(entry)

@@ -96,7 +96,7 @@ def num_layers_of(model: TrainableModel) -> int:
 
 def width_of(model: TrainableModel, signature: InputSchema, num_layers: int | None) -> int:
     """Return the width of an output row of the first ``num_layers`` layers; None: all layers."""
-    if not model.widths:
+    if not model.widths or (num_layers is None and signature.is_part):
         return signature.num_classes
     return model.widths[len(model.layers) if num_layers is None else num_layers]
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -248,18 +248,23 @@ def _predict_vertices(run: _OpenedRun) -> None:
     num_layers = outputs.check_layer(
         config.layer, outputs.num_layers_of(model), inference=config.inference, what=config.what
     )
-    outputs.check_labels(config.what, run.trained.signature)
     selected = select_vertices(
         config.vertices, graph, read_ids(graph), run.trained.signature.target
     )
+    trained = run.trained
+    if num_layers is None:
+        trained = trained.of_target(selected.vertex_type)
+        run = replace(run, trained=trained)
+    outputs.check_labels(config.what, trained.signature)
     vertices = selected.vertices_of(graph)
     predictor = run.predictor(num_layers)
     predictor.prepare(vertices)
+    width = outputs.width_of(model, trained.signature, num_layers)
     run.write(
         outputs.RowIds(vertices=selected.rows, user_ids=selected.ids),
         graph.num_vertices if vertices is None else len(vertices),
-        outputs.width_of(model, run.trained.signature, num_layers),
-        predictor.rows(vertices),
+        width,
+        (rows[:, :width] for rows in predictor.rows(vertices)),
     )
 
 

@@ -1,7 +1,8 @@
 """Programs of models over graphs with types: with modules of PyG, or with gnnscale's own."""
 
 import importlib.util
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ edge_types = {edges}
 
 model = {name}()
 model.load_state_dict(load_file({file}))
-logits = model.eval()(data.x_dict, data.edge_index_dict)[{target}]
+logits = model.eval()(data.x_dict, data.edge_index_dict){logits}
 """
 
 _MERGED = """\
@@ -103,6 +104,8 @@ class TypedProgram:
     model: TypedGNN
     types: InputTypes  #: types of the training graph
     file: Path  #: the weights
+    #: number of outputs of each vertex type, if several were trained
+    targets: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def _schema(self) -> GraphSchema:
@@ -119,7 +122,7 @@ class TypedProgram:
             num_classes=self.model.widths[-1],
             file=literal(self.file),
         )
-        return self.model.state_dict(), text, ""
+        return self.model.state_dict(), text, self._note
 
     def pyg_weights(self, *, weighted: bool) -> tuple[dict[str, Tensor], str, str]:
         """Return the weights by the names of PyG's modules, a program that loads them, and a note.
@@ -138,7 +141,13 @@ class TypedProgram:
         module.encoders, module.norms, module.outputs = model.encoders, model.norms, model.outputs
         module.convs = nn.ModuleList(to_pyg(layer, self._schema) for layer in layers)
         weights = {key: value.contiguous() for key, value in module.state_dict().items()}
-        return weights, self._pyg_program(), _ROWS_NOTE
+        return weights, self._pyg_program(), "; ".join(filter(None, (_ROWS_NOTE, self._note)))
+
+    @property
+    def _note(self) -> str:
+        """Note on the outputs of several types; empty for one."""
+        widths = (f"{width} of {name}" for name, width in self.targets.items())
+        return f"logits are the first columns: {', '.join(widths)}" if self.targets else ""
 
     @property
     def _layers(self) -> list[TypedLayer]:
@@ -180,7 +189,7 @@ class TypedProgram:
         if self.model.outputs:
             output = f"nn.Linear({config.hidden}, {self.model.widths[-1]}) for _ in widths"
             last = "{name: layer(x[name]) for name, layer in zip(widths, self.outputs)}"
-        target = self.types.target
+        target = self.types.target or next(iter(self.types.widths))
         return _PYG.format(
             # ReLU follows the encoders, or the layers.
             first=".relu()" if self.config.activates_inputs else "",
@@ -201,7 +210,7 @@ class TypedProgram:
             dropout=config.dropout,
             last=last,
             file=literal(self.file),
-            target=ascii(target or next(iter(self.types.widths))),
+            logits="" if self.targets else f"[{target!a}]",
         )
 
 

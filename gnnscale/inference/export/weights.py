@@ -120,7 +120,10 @@ def export_trained(
             "weights"
         )
     return export_model(
-        *(config, options, trained.model), weighted=weighted, types=trained.signature.types
+        *(config, options, trained.model),
+        weighted=weighted,
+        types=trained.signature.types,
+        targets={of: labels.num_classes for of, labels in trained.signature.targets.items()},
     )
 
 
@@ -131,19 +134,24 @@ def export_model(
     *,
     weighted: bool,
     types: InputTypes | None = None,
+    targets: Mapping[str, int] | None = None,
 ) -> ExportedWeights:
     """Write the weights of a model in memory; return the file, a program that loads it, and a note.
 
     ``weighted`` says whether edges of the graph have weights, ``types`` are its types (None: it has
-    none). ConfigError: the model has no counterpart in PyG or DGL, or the file has a wrong suffix,
-    no folder, or exists without ``force``.
+    none), ``targets`` numbers of outputs of several trained types. ConfigError: the model has no
+    counterpart in PyG or DGL, or the file has a wrong suffix, no folder, or exists without
+    ``force``.
     """
     _check_file(config)
     file = config.file
     if isinstance(model, TypedGNN):
         assert types is not None
         assert isinstance(options, TypedModel)
-        weights, snippet, note = _convert_typed(config, options, model, types, weighted=weighted)
+        program = TypedProgram(
+            config=options, model=model, types=types, file=file, targets=targets or {}
+        )
+        weights, snippet, note = _convert_typed(config, program, weighted=weighted)
     else:
         weights, snippet, note = _convert(config, options, model, weighted)
     weights = {
@@ -215,19 +223,13 @@ def _convert(
 
 
 def _convert_typed(
-    config: ExportConfig,
-    options: TypedModel,
-    model: TypedGNN,
-    types: InputTypes,
-    *,
-    weighted: bool,
+    config: ExportConfig, program: TypedProgram, *, weighted: bool
 ) -> tuple[Mapping[str, Tensor], str, str]:
     """Return what ``_convert`` returns, of a model over a graph with types."""
-    program = TypedProgram(config=options, model=model, types=types, file=config.file)
     if config.format == "dgl":
         raise ConfigError(
-            f"format=dgl: layers of {options.name} have no counterpart there; format=pyg and "
-            "format=safetensors write them"
+            f"format=dgl: layers of {program.config.name} have no counterpart there; format=pyg "
+            "and format=safetensors write them"
         )
     return (
         program.pyg_weights(weighted=weighted)

@@ -45,6 +45,15 @@ _CHECKSUM = re.compile(rb',\n "crc32": (\d{1,10})\n}\n\Z')
 
 
 @dataclass(frozen=True, kw_only=True)
+class TargetSchema:
+    """Labels of one of several vertex types that a model predicts at once."""
+
+    num_classes: Annotated[int, Meta(ge=1, le=MAX_CLASSES)]  #: classes, or regression targets
+    labels: _LABELS  #: kind of the labels
+    classes: list[str] | None = None  #: names of the classes by index; None without names
+
+
+@dataclass(frozen=True, kw_only=True)
 class InputSchema:
     """Features and classes with which a model was trained: numbers, names and scaling."""
 
@@ -72,6 +81,9 @@ class InputSchema:
     type_columns: dict[str, tuple[Column, ...]] = field(default_factory=dict)
     #: standardization of the features by vertex type, of types that have one
     type_scaling: dict[str, standardize.ColumnScaling] = field(default_factory=dict)
+    #: labels by vertex type if several types were trained at once; the number of classes is then
+    #: the largest, and the kind the first one's
+    targets: dict[str, TargetSchema] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.scaling is not None and len(self.scaling.mean) != self.num_features:
@@ -90,14 +102,21 @@ class InputSchema:
             raise ValueError(f"{len(self.thresholds.values)} thresholds of {expected} classes")
 
     @classmethod
-    def of(cls, graph: Graph, labels: SplitLabels | None = None) -> "InputSchema":
-        """Return the schema of a model trained on ``graph`` for ``labels`` (None: of vertices)."""
+    def of(
+        cls, graph: Graph, labels: SplitLabels | None = None, *, by_type: bool = True
+    ) -> "InputSchema":
+        """Return the schema of a model trained on ``graph`` for ``labels`` (None: of vertices).
+
+        ``by_type``: whether outputs are those of the labels of several vertex types, if there are.
+        """
         labels = labels or graph
+        views = {name: graph.of_target(name) for name in graph.targets} if labels is graph else {}
+        first = next(iter(views.values()), labels)
         return cls(
             graph=graph.name,
             num_features=graph.num_features,
             num_classes=labels.num_classes,
-            labels=cast(_LABELS, label_kind(labels.labels)),
+            labels=cast(_LABELS, label_kind(first.labels)),
             columns=read_columns(graph),
             classes=read_classes(graph, edges=isinstance(labels, EdgeLabels)),
             scaling=standardize.read_scaling(graph),
@@ -108,7 +127,36 @@ class InputSchema:
             types=graph.input_types,
             type_columns=read_type_columns(graph),
             type_scaling=standardize.read_type_scaling(graph),
+            targets={
+                name: TargetSchema(
+                    num_classes=view.num_classes,
+                    labels=cast(_LABELS, label_kind(view.labels)),
+                    classes=read_classes(view),
+                )
+                for name, view in views.items()
+                if by_type
+            },
         )
+
+    def of_target(self, vertex_type: str | None) -> "InputSchema":
+        """Return the schema for the outputs of ``vertex_type``; unchanged if one type was trained.
+
+        ConfigError: several types were trained, and ``vertex_type`` is none of them.
+        """
+        if not self.targets:
+            return self
+        target = self.targets.get(vertex_type or "")
+        if target is None:
+            raise ConfigError(
+                f"vertices={vertex_type}: expected a type that the run has learned, "
+                f"{' or '.join(self.targets)}; embeddings (layer=-2) are of any type"
+            )
+        return replace(self, **asdict(target), targets={vertex_type or "": target})
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the schema is that of ``of_target``: of some of the model's outputs."""
+        return len(self.targets) == 1
 
     @property
     def target(self) -> str | None:

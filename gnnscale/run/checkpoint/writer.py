@@ -253,7 +253,8 @@ class RunCheckpoint:
 
     def _write_schema(self, thresholds: Thresholds | None = None) -> None:
         self._folder.check()
-        schema = InputSchema.of(self.run.graph, self.task.labels(self.run.graph))
+        graph, by_type = self.run.graph, not self.task.compares_rows
+        schema = InputSchema.of(graph, self.task.labels(graph), by_type=by_type)
         write_input_schema(self.directory, replace(schema, thresholds=thresholds))
 
     def begin(self) -> None:

@@ -13,7 +13,7 @@ from gnnscale.core.config.user_code import is_name, load_named, short_name
 from gnnscale.core.metrics import score
 from gnnscale.core.types import Array, Float32Array, IntArray, StructArray
 from gnnscale.data.tables.vertex_ids import read_classes
-from gnnscale.graph import EdgeLabels, Graph, SplitLabels, has_label
+from gnnscale.graph import EdgeLabels, Graph, SplitLabels, are_labeled
 from gnnscale.nn import base as trainable
 from gnnscale.nn import losses
 from gnnscale.sampling import EdgeSampling, SamplerConfig, SeedOrder, seed_order
@@ -71,7 +71,7 @@ def chosen_metrics(names: Sequence[str], graph: SplitLabels) -> tuple[str, ...]:
     for name in names:
         if is_name(name):
             load_named(name, option="metrics")
-        elif not _fits(name, kind, graph.num_classes):
+        elif not is_defined(name, graph):
             metrics = (*QUALITY, *binary_metrics.EXAMPLES)
             allowed = (metric for metric in metrics if _fits(metric, kind, graph.num_classes))
             classes = f", {graph.num_classes} classes" if kind == "classes" else ""
@@ -80,6 +80,14 @@ def chosen_metrics(names: Sequence[str], graph: SplitLabels) -> tuple[str, ...]:
                 f"{classes}"
             )
     return tuple(map(short_name, names)) or (graph.metric,)
+
+
+def is_defined(name: str, graph: SplitLabels) -> bool:
+    """Whether the metric ``name`` is defined for the labels of ``graph``; custom ones always are.
+
+    ConfigError: there is no such metric.
+    """
+    return is_name(name) or _fits(name, losses.label_kind(graph.labels), graph.num_classes)
 
 
 def _fits(name: str, kind: str, num_classes: int) -> bool:
@@ -118,6 +126,7 @@ class LabelTask:
     graph: Graph
     loss: losses.LossConfig = field(default_factory=losses.AutoLoss)
     metrics: Sequence[str] = ()  #: names of metrics; empty selects the metric of the labels
+    vertex_type: str | None = None  #: type of the vertices if the run predicts others too
 
     labelled: ClassVar[str] = "vertices"  #: labeled elements: ``vertices`` or ``edges``
 
@@ -176,7 +185,7 @@ class LabelTask:
     def has_part(self, split: str) -> bool:
         """Whether a vertex or edge of part ``split`` (train, valid, test) has a label."""
         ids = self._ids(split)
-        return len(ids) > 0 and bool(has_label(self.labels.labels[ids]).any())
+        return len(ids) > 0 and bool(are_labeled(self.labels.labels, ids).any())
 
     def _log_positives(self) -> None:
         """Log the class that the metrics of positives are about, and warn if the other is rarer."""
@@ -184,7 +193,10 @@ class LabelTask:
         if rate is None or labels.labels.ndim == 2:
             return
         names = read_classes(self.graph, edges=isinstance(labels, EdgeLabels))
-        line = f"metrics are of class {names[1] if names else 1}, {rate:.2%} of the training set"
+        of = "" if self.vertex_type is None else f" of {self.vertex_type}"
+        line = (
+            f"metrics{of} are of class {names[1] if names else 1}, {rate:.2%} of the training set"
+        )
         if rate <= 0.5:
             _LOG.info(line)
         else:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gnnscale.core import MAX_SEED, ConfigError, brief, check_choice, check_range
 from gnnscale.core.config.untrusted import names
@@ -93,6 +93,10 @@ class TaskConfig(ABC):
         """Return ``graph``, which has the vertex labels; a task on edge labels returns those."""
         return graph
 
+    def labeled(self, graph: Graph) -> Graph:
+        """Return ``graph`` with the labels that the task reads; here all."""
+        return graph
+
     def edge_type_in(self, graph: Graph) -> int:
         """Return the number, in the schema of ``graph``, of the edge type to be predicted.
 
@@ -131,13 +135,61 @@ def _build_rows(
 
 @dataclass(frozen=True, kw_only=True)
 class VertexPrediction(TaskConfig):
-    """Prediction of vertex labels, by the graph's own split."""
+    """Prediction of vertex labels, by the graph's own split.
+
+    In a graph with types and labels of several, all labeled types are predicted at once: the loss
+    is the sum over types of the mean over a type's training vertices, and the mean of the types'
+    first metrics selects the best epoch.
+
+    Attributes:
+        target: vertex type to predict, or a list of them, in a graph with labels of several vertex
+            types. None: all labeled types.
+    """
+
+    target: Any | None = field(default=None, metadata=names("text"))
+
+    def __post_init__(self) -> None:
+        for name in self._targets:
+            if not isinstance(name, str):
+                raise ConfigError(
+                    f"task.target={brief(self.target)}: expected a vertex type, or a list of them"
+                )
+
+    @property
+    def _targets(self) -> list[Any]:
+        if self.target is None:
+            return []
+        return (
+            list(self.target)
+            if isinstance(self.target, Sequence | set) and not isinstance(self.target, str)
+            else [self.target]
+        )
+
+    def labeled(self, graph: Graph) -> Graph:
+        """Return ``graph`` with labels of the types ``target`` alone, if several have labels.
+
+        ConfigError: one of them has no labels.
+        """
+        chosen = self._targets
+        if not chosen or not graph.num_classes:
+            return graph
+        target = None if graph.input_types is None else graph.input_types.target
+        labeled = graph.targets or (() if target is None else (target,))
+        for name in chosen:
+            if name not in labeled:
+                raise ConfigError(
+                    f"task.target={brief(name)}: expected a vertex type of {graph.name} with "
+                    f"labels, {', '.join(labeled) or 'of which there is none'}"
+                )
+        return graph if {*chosen} == {*labeled} else graph.of_target(*chosen)
 
     def open(self, graph: Graph, split_path: Path | None, inputs: TaskInputs) -> Task:
         """Return the task by the graph's own split; ConfigError: a user-defined metric fails."""
         from gnnscale.run.tasks.base import VertexTask
+        from gnnscale.run.tasks.types import TypesTask
 
-        task = VertexTask(graph=graph, loss=inputs.loss, metrics=inputs.metrics)
+        of_labels = TypesTask if graph.targets else VertexTask
+        task = of_labels(graph=graph, loss=inputs.loss, metrics=inputs.metrics)
         task.try_metrics()
         return task
 

@@ -173,6 +173,29 @@ def test_ids_by_row_numbers_and_other_columns(shop: Any) -> None:
     assert features(graph)[1] == [[1.5], [2.5], [0.5]]
 
 
+def test_labels_of_two_types(shop: Any, tmp_path: Path) -> None:
+    items = "id,price,kind,stars,split\n10,1,toy,4,train\n20,3,book,2,train\n30,,toy,,test\n"
+    options = {"target": None, "label": {"item": "stars", "user": "churned"}}
+    graph = shop(items=items, **options, label_kind={"item": "values"}).open()
+    assert graph.targets == ("user", "item")
+    users, targets = graph.of_target("user"), graph.of_target("item")
+    assert (users.labels[:4].tolist(), read_classes(users)) == ([1, 0, 0, -1], ["no", "yes"])
+    np.testing.assert_array_equal(targets.labels[4:], np.float32([4, 2, np.nan]))
+    assert split_of(graph) == [[0, 1, 4, 5], [2], [3, 6]]
+    # The empty price is the mean of the two that train, kinds are two columns.
+    assert features(graph)[1] == [[1, 0, 0, 1], [3, 0, 1, 0], [2, 1, 0, 1]]
+    for kind, num_classes in (("auto", 5), ({"user": "classes"}, 5)):
+        store = str(tmp_path / f"{len(str(kind))}")
+        classes = shop(items=items, **options, label_kind=kind, store=store).open()
+        assert classes.of_target("item").num_classes == num_classes
+    users = USERS + "".join(f"u{i},1,Bonn,{'yes' if i % 2 else 'no'},\n" for i in range(8))
+    items += "".join(f"{i},1,toy,{i % 2},\n" for i in range(8))
+    drawn = shop(users, items, **options, split="random").read_graph()
+    of_users, of_items = drawn.of_target("user").split, drawn.of_target("item").split
+    assert len(of_users.train_idx) + len(of_users.valid_idx) + len(of_users.test_idx) == 11
+    assert (len(of_items.train_idx), 14 in of_items.train_idx) == (6, False)
+
+
 @pytest.mark.parametrize("columns", ["source,target", "item,user", "a,b", "user_id,more,item"])
 def test_columns_of_ids_by_default(shop: Any, columns: str) -> None:
     rows = [["ann", "10"], ["ann", "20"], ["cid", "10"]]
@@ -308,6 +331,11 @@ LIKES = {"user-likes-user": "orders.csv"}
         ({"target": "usr"}, "dataset.target: usr: .* did you mean 'user'"),
         ({"target": None}, "dataset.label=churned: expected dataset.target too"),
         ({"label": None}, "dataset.target=user: expected dataset.label too"),
+        ({"label": {"user": "churned"}}, "dataset.target=user: expected null, as dataset.label"),
+        ({"target": None, "label": {"usr": "churned"}}, "dataset.label: usr: .* mean 'user'"),
+        ({"target": None, "label": {"user": 3}}, "dataset.label=.*: expected a column, or columns"),
+        ({"label_kind": {"usr": "values"}}, "dataset.label_kind: usr: .* mean 'user'"),
+        ({"label_kind": {"user": "value"}}, "dataset.label_kind=value"),
         ({"target": None, "label": None, "split": "random"}, "leaves nothing to split"),
         ({"label": "churn"}, r"users.csv: has no column 'churn' .* did you mean 'churned'"),
         ({"features": {"shop": ["age"]}}, "dataset.features: shop: expected a type"),

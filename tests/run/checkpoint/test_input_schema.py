@@ -9,6 +9,7 @@ from one_line import one_line
 from gnnscale.data import Tables, from_arrays
 from gnnscale.data.storage.standardize import ColumnScaling
 from gnnscale.data.tables.categories import Column
+from gnnscale.data.typed_arrays import from_typed_arrays
 from gnnscale.graph import Graph
 from gnnscale.run.checkpoint import INPUT_SCHEMA
 from gnnscale.run.checkpoint.input_schema import InputSchema, read_input_schema, write_input_schema
@@ -23,6 +24,27 @@ TRAINED = InputSchema(
     columns=COLUMNS,
     classes=["a", "b"],
 )
+
+
+def test_labels_of_several_types(tmp_path: Path) -> None:
+    graph = from_typed_arrays(
+        {"user": np.ones((2, 1), np.float32), "item": np.ones((2, 1), np.float32)},
+        {("user", "buys", "item"): ([0], [1])},
+        {"user": ["no", "yes"], "item": np.float32([0.5, 1])},
+    )
+    write_input_schema(tmp_path, InputSchema.of(graph))
+    schema = read_input_schema(tmp_path)
+    assert schema is not None
+    assert (schema.num_classes, schema.target, schema.is_part) == (2, None, False)
+    users, items = schema.of_target("user"), schema.of_target("item")
+    assert (users.num_classes, users.labels, users.classes) == (2, "classes", ["no", "yes"])
+    assert (items.num_classes, items.labels, items.classes) == (1, "regression", None)
+    assert (users.is_part, InputSchema.of(graph.of_target("user")).of_target(None).is_part) == (
+        True,
+        False,
+    )
+    with one_line("vertices=tag: expected a type that the run has learned, user or item;"):
+        schema.of_target("tag")
 
 
 def graph_of(num_features: int, labels: np.ndarray) -> Graph:
