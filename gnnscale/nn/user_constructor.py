@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from gnnscale.core import ConfigError, suggestion
 from gnnscale.core.config.user_code import EDGE_WIDTH, load_named, user_code_error
@@ -22,6 +23,10 @@ _ARGUMENT_NAMES = {
     "num_layers": ("num_layers", "n_layers"),
     "dropout": ("dropout",),
     "num_edge_features": EDGE_WIDTH,
+    "metadata": ("metadata",),
+    "node_types": ("node_types", "ntypes"),
+    "edge_types": ("edge_types", "canonical_etypes"),
+    "relations": ("rel_names", "etypes"),
 }
 
 
@@ -79,8 +84,9 @@ def warn_unless_built_again(
     )
 
 
-def _shapes(state: Mapping[str, Tensor]) -> dict[str, torch.Size]:
-    return {name: values.shape for name, values in state.items()}
+def _shapes(state: Mapping[str, Tensor]) -> dict[str, torch.Size | None]:
+    """Return the shape of each weight by name; None: it is not initialized, and has no shape."""
+    return {name: None if is_lazy(values) else values.shape for name, values in state.items()}
 
 
 def _parameters(code: Any) -> Mapping[str, inspect.Parameter] | None:
