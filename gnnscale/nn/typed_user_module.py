@@ -97,7 +97,8 @@ class TypedUserModel(UserModel):
             has_sources = self.form != "dgl" and isinstance(rows, Tensor) and rows.dim()
             if has_sources and len(rows) in sizes:
                 rows = rows[:num_seeds]
-            parts.append(self.checked(rows, num_seeds, self.num_classes, "forward"))
+            of = f" of type {name}"
+            parts.append(self.checked(rows, num_seeds, self.num_classes, "forward", of))
         return torch.cat(parts)
 
 
@@ -140,10 +141,9 @@ def build_typed_user_model(
         return batch, module_probe.tiny_typed_rows(batch, names, input_widths)
 
     batch, x = batches()
-    forms = module_probe.likely_forms(module, typed=True) if form == "auto" else [form]
-    model = find_form(
-        [TypedUserModel(module, name, schema, widths, option) for name in forms], batch, x
-    )
+    if form == "auto":
+        form = module_probe.likely_forms(module, typed=True)[0]
+    model = find_form([TypedUserModel(module, form, schema, widths, option)], batch, x)
     check_parameters(model, batch, x)
     _warn_of_missing_types(model, *batches(only_targets=True))
     model.counted = module_probe.count_cost(module, model.logits, batches, widths)
@@ -157,8 +157,9 @@ def _warn_of_missing_types(model: TypedUserModel, batch: TypedMiniBatch, x: Any)
     try:
         with torch.no_grad():
             model.logits(batch, x)
+        return
+    except ConfigError as error:
+        reason = str(error).removeprefix(f"{model.option}: ")
     except Exception as error:
-        reason = user_code_error("forward", error)
-        _LOG.warning(
-            f"{model.option}: a mini-batch may have no vertices of a type, on which {reason}"
-        )
+        reason = str(user_code_error("forward", error))
+    _LOG.warning(f"{model.option}: fails on seeds without neighbors of other types: {reason}")

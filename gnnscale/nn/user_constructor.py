@@ -71,7 +71,8 @@ def warn_unless_built_again(
     try:
         with torch.random.fork_rng(devices=[]):
             rebuilt = construct_module(type(module), {}, settings, module_name).state_dict()
-    except ConfigError as error:
+    # The class of a module of torch.fx, such as one of PyG's to_hetero, builds an unusable object.
+    except (ConfigError, AttributeError) as error:
         reason = str(error).removeprefix(f"model.module={module_name}: ")
     else:
         if _shapes(rebuilt) == _shapes(module.state_dict()):

@@ -154,10 +154,12 @@ class UserModel(TrainableModel):
             ) from error
         return self.seed_rows(batch, out)
 
-    def checked(self, out: Any, num_rows: int, width: int | None, call: str) -> Tensor:
+    def checked(
+        self, out: Any, num_rows: int, width: int | None, call: str, of: str = ""
+    ) -> Tensor:
         """Return ``out`` as float32; ConfigError, naming ``call``: it is not ``[num_rows, width]``.
 
-        ``width`` None: any number of columns.
+        ``width`` None: any number of columns. ``of`` follows the vertices in the message.
         """
         expected = f"[{num_rows}, {width or 'features'}]"
         if not isinstance(out, Tensor):
@@ -167,7 +169,7 @@ class UserModel(TrainableModel):
             )
         if out.dim() != 2 or len(out) != num_rows or out.shape[1] != (width or out.shape[1]):
             raise ConfigError(
-                f"{self.option}: {call} returned {list(out.shape)} for {num_rows} vertices, "
+                f"{self.option}: {call} returned {list(out.shape)} for {num_rows} vertices{of}, "
                 f"expected {expected}"
             )
         return out.float()
