@@ -322,11 +322,11 @@ class CustomModel(ModelConfig):
         """
         from gnnscale.nn.user_module import build_user_model
 
-        if self.form == "pyg_hetero" or self.without_features is not None:
-            option = f"without_features={self.without_features}"
-            if self.form == "pyg_hetero":
-                option = "form=pyg_hetero"
-            raise ConfigError(f"model.{option}: expected a graph with types, got one without")
+        for name, value in (("form", "pyg_hetero"), ("without_features", self.without_features)):
+            if value is not None and getattr(self, name) == value:
+                raise ConfigError(
+                    f"model.{name}={value}: expected a graph with types, got one without"
+                )
         settings = self._run_settings(num_features, num_classes, num_edge_features)
         return build_user_model(
             self.module, self.arguments, settings, form=self.form, module_name=self.named
@@ -345,11 +345,12 @@ class CustomModel(ModelConfig):
         It is tried on seeds of the types ``targets``; empty: of the first type.
         """
         from gnnscale.nn.typed_user_module import build_typed_user_model
+        from gnnscale.nn.user_constructor import type_settings
 
         return build_typed_user_model(
             self.module,
             self.arguments,
-            self._typed_settings(schema, widths, num_classes),
+            self._run_settings(0, num_classes, 0) | type_settings(schema, widths),
             form=self.form,
             module_name=self.named,
             schema=schema,
@@ -366,30 +367,16 @@ class CustomModel(ModelConfig):
         """
         from torch import nn
 
-        from gnnscale.nn.user_constructor import warn_unless_built_again
+        from gnnscale.nn.user_constructor import type_settings, warn_unless_built_again
 
         if isinstance(self.module, nn.Module):
             settings = self._run_settings(num_features, num_classes, 0)
             if types is not None:
-                widths = tuple(types.widths.values())
-                settings = self._typed_settings(types.schema, widths, num_classes)
+                settings |= type_settings(types.schema, tuple(types.widths.values()))
             warn_unless_built_again(self.module, settings, self.named)
 
-    def _typed_settings(
-        self, schema: GraphSchema, widths: tuple[int, ...], num_classes: int
-    ) -> dict[str, Any]:
-        """Return what ``_run_settings`` returns, for a graph with types."""
-        names = [vertices.name for vertices in schema.vertex_types]
-        triples = [edge_type.triple for edge_type in schema.edge_types]
-        return self._run_settings(dict(zip(names, widths, strict=True)), num_classes, 0) | {
-            "metadata": (names, triples),
-            "node_types": names,
-            "edge_types": triples,
-            "relations": [relation for _, relation, _ in triples],
-        }
-
     def _run_settings(
-        self, num_features: int | dict[str, int], num_classes: int, num_edge_features: int
+        self, num_features: int, num_classes: int, num_edge_features: int
     ) -> dict[str, Any]:
         """Return the run's values that may fill arguments of the constructor; None: not set.
 

@@ -3,7 +3,7 @@
 import copy
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from gnnscale.core import ConfigError, suggestion
 from gnnscale.core.config.user_code import EDGE_WIDTH, load_named, user_code_error
+from gnnscale.graph import GraphSchema
 
 _LOG = logging.getLogger(__name__)
 
@@ -28,6 +29,22 @@ _ARGUMENT_NAMES = {
     "edge_types": ("edge_types", "canonical_etypes"),
     "relations": ("rel_names", "etypes"),
 }
+
+
+def type_settings(schema: GraphSchema, widths: Sequence[int]) -> dict[str, Any]:
+    """Return the values by meaning that constructors over a graph with types may have.
+
+    ``widths`` are the features of each vertex type of ``schema``.
+    """
+    names = [vertices.name for vertices in schema.vertex_types]
+    triples = [edge_type.triple for edge_type in schema.edge_types]
+    return {
+        "num_features": dict(zip(names, widths, strict=True)),
+        "metadata": (names, triples),
+        "node_types": names,
+        "edge_types": triples,
+        "relations": [relation for _, relation, _ in triples],
+    }
 
 
 def construct_module(

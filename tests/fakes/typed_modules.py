@@ -60,3 +60,23 @@ class DGLConvs(nn.Module):
         x = {name: self.encoders[name](rows) for name, rows in x.items()}
         x = {name: rows.relu() for name, rows in self.layers[0](blocks[0], x).items()}
         return self.layers[1](blocks[1], x)
+
+
+class Trimmed(Convs):
+    """As PyG's example of hierarchical sampling: a layer computes rows that later ones read."""
+
+    def forward(
+        self,
+        x_dict: Any,
+        edge_index_dict: Any,
+        num_sampled_nodes_dict: Any = None,
+        num_sampled_edges_dict: Any = None,
+    ) -> torch.Tensor:
+        from torch_geometric.utils import trim_to_layer
+
+        sizes = num_sampled_nodes_dict, num_sampled_edges_dict
+        for layer, conv in enumerate(self.convs):
+            if sizes[0] is not None:
+                x_dict, edge_index_dict, _ = trim_to_layer(layer, *sizes, x_dict, edge_index_dict)
+            x_dict = {name: x.relu() for name, x in conv(x_dict, edge_index_dict).items()}
+        return self.last(x_dict[self.target])

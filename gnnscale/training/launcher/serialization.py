@@ -73,8 +73,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
         """Pickle a class or function by the name that an option gives it, if any.
 
-        Code keeps the name of its file, for tracebacks. A module that torch.fx has built, such as
-        one of PyG's ``to_hetero``, keeps its graph; torch would trace it anew. Other values are pickled as by cloudpickle.
+        Code keeps the name of its file, for tracebacks. A module of torch.fx, such as one of PyG's
+        ``to_hetero``, keeps its graph, which torch would trace anew. Other values are pickled as by
+        cloudpickle.
         """
         if isinstance(value, CodeType):
             build, fields = self.dispatch_table[CodeType](value)
@@ -117,7 +118,7 @@ def _build_code(build: Callable[..., CodeType], fields: Sequence[Any], file: str
 def _new_graph_module() -> Any:
     from torch.fx import GraphModule
 
-    return GraphModule.__new__(GraphModule)  # type: ignore[no-untyped-call]
+    return GraphModule.__new__(GraphModule)
 
 
 def _set_graph_module(module: Any, attributes: Mapping[str, Any]) -> None:
