@@ -6,6 +6,22 @@ import torch
 from torch import nn
 
 
+def purchases() -> Any:
+    """Users, and the items that they buy, as PyG's graph; user 0 buys nothing."""
+    from torch_geometric.data import HeteroData
+
+    generator = torch.Generator().manual_seed(0)
+    data = HeteroData()
+    data["user"].x = torch.randn(60, 4, generator=generator)
+    data["user"].y = torch.randint(3, (60,), generator=generator)
+    data["item"].x = torch.randn(40, 6, generator=generator)
+    users = torch.randint(1, 60, (300,), generator=generator)
+    ends = torch.stack([users, torch.randint(40, (300,), generator=generator)])
+    data["user", "buys", "item"].edge_index = ends
+    data["item", "bought_by", "user"].edge_index = ends.flip(0)
+    return data
+
+
 def sage(metadata: Any, hidden: int, num_classes: int, num_layers: int) -> nn.Module:
     """PyG's ``to_hetero``, of lazy layers."""
     from torch_geometric.nn import GraphSAGE, to_hetero

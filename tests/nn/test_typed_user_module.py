@@ -18,30 +18,16 @@ from gnnscale.nn import CustomModel
 from gnnscale.nn.module_probe import tiny_typed_batch, tiny_typed_rows
 from gnnscale.sampling import TypedSampler
 
-geometric: Any = pytest.importorskip("torch_geometric", reason="PyG is not installed")
+pytest.importorskip("torch_geometric", reason="PyG is not installed")
 
-SHOP = GraphSchema.of(
+SCHEMA_OF_USERS = GraphSchema.of(
     {"user": 0, "item": 0}, [("user", "buys", "item"), ("item", "bought_by", "user")]
 )
 WIDTHS = (4, 6)
-BUYS, BOUGHT_BY = (edge_type.triple for edge_type in SHOP.edge_types)
 USERS = torch.arange(0, 60, 4)
 
 
-def shop() -> Any:
-    """Users, and the items that they buy; user 0 buys nothing."""
-    generator = torch.Generator().manual_seed(0)
-    data = geometric.data.HeteroData()
-    data["user"].x = torch.randn(60, 4, generator=generator)
-    data["user"].y = torch.randint(3, (60,), generator=generator)
-    data["item"].x = torch.randn(40, 6, generator=generator)
-    users = torch.randint(1, 60, (300,), generator=generator)
-    ends = torch.stack([users, torch.randint(40, (300,), generator=generator)])
-    data[BUYS].edge_index, data[BOUGHT_BY].edge_index = ends, ends.flip(0)
-    return data
-
-
-def build(module: Any, schema: Any = SHOP, widths: Any = WIDTHS, **options: Any) -> Any:
+def build(module: Any, schema: Any = SCHEMA_OF_USERS, widths: Any = WIDTHS, **options: Any) -> Any:
     torch.manual_seed(0)
     targets = options.pop("targets", ("user",))
     model = CustomModel(module=module, **options)
@@ -83,7 +69,7 @@ def check_step(model: Any, labels: torch.Tensor, *calls: Any) -> None:
 
 @pytest.mark.parametrize("module", [typed_modules.sage, typed_modules.Convs])
 def test_a_step_is_that_of_pyg(module: Any) -> None:
-    data, model = shop(), build(module, hidden=8)
+    data, model = typed_modules.purchases(), build(module, hidden=8)
     graph = gnnscale.from_pyg(data)
     ways = partial(by_pyg, model.module, data), partial(logits_of, model, graph, [5, 3])
     check_step(model, data["user"].y, *ways)
@@ -91,8 +77,8 @@ def test_a_step_is_that_of_pyg(module: Any) -> None:
 
 def test_a_step_is_that_of_dgl() -> None:
     dgl: Any = pytest.importorskip("dgl", reason="DGL is not installed")
-    data = shop()
-    ends = {triple: tuple(data[triple].edge_index) for triple in (BUYS, BOUGHT_BY)}
+    data = typed_modules.purchases()
+    ends = {triple: tuple(data[triple].edge_index) for triple in data.edge_types}
     heterograph = dgl.heterograph(ends, {"user": 60, "item": 40})
     for name in ("user", "item"):
         heterograph.nodes[name].data["x"] = data[name].x
@@ -104,7 +90,7 @@ def test_a_step_is_that_of_dgl() -> None:
 
 @pytest.mark.parametrize("module", [typed_modules.sage, typed_modules.Trimmed])
 def test_all_neighbors_give_the_rows_of_the_whole_graph(module: Any) -> None:
-    data, model = shop(), build(module, hidden=8).eval()
+    data, model = typed_modules.purchases(), build(module, hidden=8).eval()
     out = model.module(data.x_dict, data.edge_index_dict)
     expected = (out["user"] if isinstance(out, dict) else out)[USERS]
     rows = logits_of(model, gnnscale.from_pyg(data), [-1, -1])
