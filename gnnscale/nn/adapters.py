@@ -89,7 +89,7 @@ class DGLBlockBuilder:
         from dgl import graph_index
 
         self._idtype = idtype
-        self._schema = schema
+        self._triples = [edges.triple for edges in schema.edge_types]
         self._names = [vertices.name for vertices in schema.vertex_types]
         self._relations = [edges.relation for edges in schema.edge_types]
         self._ends = list(zip(schema.sources.tolist(), schema.destinations.tolist(), strict=True))
@@ -101,25 +101,14 @@ class DGLBlockBuilder:
     def build_batch(self, batch: TypedMiniBatch) -> "list[dgl.DGLGraph]":
         """Return the blocks of ``batch`` as DGL's, input layer first.
 
-        A block has the vertices' ids within their type in ``srcdata[dgl.NID]`` and
-        ``dstdata[dgl.NID]``. If the batch has them, ``edata["weight"]`` has the weights of edges.
+        If the batch has them, ``edges[triple].data["weight"]`` has the weights of edges.
         """
-        dgl = import_dgl()
-        ids = [
-            _converted(batch.vertices(number) - self._schema.vertices(number).start, self._idtype)
-            for number in range(len(self._names))
-        ]
-        blocks = []
-        for block in batch.blocks:
-            dgl_block = self.build(block)
-            for name, n_id in zip(self._names, ids, strict=True):
-                dgl_block.srcnodes[name].data[dgl.NID] = n_id[: dgl_block.num_src_nodes(name)]
-                dgl_block.dstnodes[name].data[dgl.NID] = n_id[: dgl_block.num_dst_nodes(name)]
-            for edge_type, relation in zip(self._schema.edge_types, block.relations, strict=True):
+        blocks = [self.build(block) for block in batch.blocks]
+        for dgl_block, block in zip(blocks, batch.blocks, strict=True):
+            for triple, relation in zip(self._triples, block.relations, strict=True):
                 if relation.edge_weights is not None:
                     weights = torch.from_numpy(relation.edge_weights)
-                    dgl_block.edges[edge_type.triple].data["weight"] = weights
-            blocks.append(dgl_block)
+                    dgl_block.edges[triple].data["weight"] = weights
         return blocks
 
     def build(self, block: TypedBlock) -> "dgl.DGLGraph":
