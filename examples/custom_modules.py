@@ -60,6 +60,14 @@ class OneGraph(Bipartite):
         return self.convs[1](x, edge_index)
 
 
+# model.form=pyg_hetero
+def hetero(metadata: tuple, hidden: int, num_classes: int, num_layers: int) -> nn.Module:
+    """For graphs with types: PyG's transformation of lazy layers."""
+    from torch_geometric.nn import GraphSAGE, to_hetero
+
+    return to_hetero(GraphSAGE((-1, -1), hidden, num_layers, num_classes), metadata)
+
+
 # model.form=dgl
 class Blocks(nn.Module):
     """Over DGL's blocks."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gnnscale.graph import GraphSchema
 from gnnscale.nn import CustomModel
 
 pytestmark = pytest.mark.integration
@@ -85,6 +86,14 @@ def test_modules_of_every_form_are_taken_as_such(module, needs):
     (form,) = re.findall(rf"# model\.form=(\w+)\nclass {module}\b", file.read_text())
     assert model.form == form
     assert model.infers_by_layer
+
+
+def test_a_module_over_types_is_taken_as_such():
+    pytest.importorskip("torch_geometric", reason="torch_geometric is not installed")
+    schema = GraphSchema.of({"a": 0, "b": 0}, [("a", "x", "b"), ("b", "y", "a")])
+    options = CustomModel(module=f"{EXAMPLES}/custom_modules.py:hetero", hidden=16)
+    model = options.build_typed(schema=schema, widths=(3, 4), num_classes=2, targets=["b"])
+    assert model.form == "pyg_hetero"
 
 
 def test_a_file_of_modules_is_trained_by_the_command(tmp_path, run_lines):

@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 from pyarrow import parquet
+from typed_modules import purchases
 
 import gnnscale
 from gnnscale.data import Tables
@@ -98,6 +99,19 @@ def test_a_module_of_a_notebook_trains_as_the_page_shows() -> None:
         exec(compile(block, "your-model.md", "exec"), names)
     found = gnnscale.load(names["result"].directory, module=names["Net"], arguments={"width": 32})
     assert (found.predict() == names["result"].predict()).all()
+
+
+@pytest.mark.integration
+def test_a_module_over_types_trains_as_the_page_shows() -> None:
+    pytest.importorskip("torch_geometric", reason="torch_geometric is not installed")
+    text = (DOCS / "your-model.md").read_text()
+    block = re.search(r"<!-- typed-module -->\n```python\n(.*?)```", text, re.S)
+    data = purchases()
+    for number, part in enumerate(("train_mask", "val_mask", "test_mask")):
+        data["user"][part] = torch.arange(60) % 3 == number
+    names: dict[str, Any] = {"data": data, "gnnscale": gnnscale}
+    exec(compile(block[1], "your-model.md", "exec"), names)
+    assert names["result"].predict().shape == (60,)
 
 
 @pytest.mark.integration

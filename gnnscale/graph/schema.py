@@ -34,6 +34,11 @@ class EdgeType:
     relation: str
     destination: str
 
+    @property
+    def triple(self) -> tuple[str, str, str]:
+        """Names of source type, relation and destination type."""
+        return self.source, self.relation, self.destination
+
     def __str__(self) -> str:
         """Return the three names, with ``-`` between them: ``user-buys-item``."""
         return f"{self.source}-{self.relation}-{self.destination}"

@@ -12,7 +12,7 @@ from gnnscale.graph import GraphSchema, list_sums
 from gnnscale.nn.base import Inputs, TrainableModel
 from gnnscale.nn.conv.linear import warn_unweighted
 from gnnscale.nn.device_block import DeviceBlock
-from gnnscale.sampling import Block, MiniBatch, TypedBlock
+from gnnscale.sampling import Block, MiniBatch, TypedBlock, TypedMiniBatch
 
 if TYPE_CHECKING:
     import dgl
@@ -89,6 +89,7 @@ class DGLBlockBuilder:
         from dgl import graph_index
 
         self._idtype = idtype
+        self._triples = [edges.triple for edges in schema.edge_types]
         self._names = [vertices.name for vertices in schema.vertex_types]
         self._relations = [edges.relation for edges in schema.edge_types]
         self._ends = list(zip(schema.sources.tolist(), schema.destinations.tolist(), strict=True))
@@ -96,6 +97,19 @@ class DGLBlockBuilder:
         sources = [source for source, _ in self._ends]
         destinations = [num_types + destination for _, destination in self._ends]
         self._metagraph = graph_index.from_coo(2 * num_types, sources, destinations, True)
+
+    def build_batch(self, batch: TypedMiniBatch) -> "list[dgl.DGLGraph]":
+        """Return the blocks of ``batch`` as DGL's, input layer first.
+
+        If the batch has them, ``edges[triple].data["weight"]`` has the weights of edges.
+        """
+        blocks = [self.build(block) for block in batch.blocks]
+        for dgl_block, block in zip(blocks, batch.blocks, strict=True):
+            for triple, relation in zip(self._triples, block.relations, strict=True):
+                if relation.edge_weights is not None:
+                    weights = torch.from_numpy(relation.edge_weights)
+                    dgl_block.edges[triple].data["weight"] = weights
+        return blocks
 
     def build(self, block: TypedBlock) -> "dgl.DGLGraph":
         """Return ``block`` as DGL's, without data of vertices and edges."""
@@ -194,6 +208,38 @@ def sampled_edge_attr(batch: MiniBatch) -> Tensor:
         parts.append(block.edge_attr[int(block.indptr[first]) :])
         first = block.num_dst
     return torch.from_numpy(np.concatenate(parts))
+
+
+class HeteroSubgraph(NamedTuple):
+    """Edges of a mini-batch over a graph with types, as in PyG's ``HeteroData``."""
+
+    edge_index: list[Tensor]  #: by edge type ``[2, num_edges]`` int64, hop by hop from the seeds
+    num_vertices: list[list[int]]  #: by vertex type the vertices that each hop adds, seeds first
+    num_edges: list[list[int]]  #: by edge type the edges of each hop
+
+
+def to_hetero_subgraph(batch: TypedMiniBatch) -> HeteroSubgraph:
+    """Return the edges of ``batch`` by edge type, as ``to_sampled_subgraph`` does without types.
+
+    Local ids number the input vertices of a type.
+    """
+    edge_indices, num_edges = [], []
+    for number in range(len(batch.ends)):
+        parts, first = [], 0
+        for block in reversed(batch.blocks):
+            relation = block.relations[number]
+            # Lists of later hops begin with those of vertices that are not new.
+            indptr = relation.indptr[first:] - relation.indptr[first]
+            indices = relation.indices[int(relation.indptr[first]) :]
+            part = ops.empty((2, len(indices)), torch.int64)
+            ops.expand_edges(indptr, indices, first_dst=first, out=part.numpy())
+            parts.append(part)
+            first = relation.num_dst
+        edge_indices.append(torch.cat(parts, dim=1))
+        num_edges.append([part.shape[1] for part in parts])
+    sizes = [batch.seed_sizes, *(block.src_sizes for block in reversed(batch.blocks))]
+    num_vertices = np.diff(np.array(sizes), axis=0, prepend=0).T.tolist()
+    return HeteroSubgraph(edge_indices, num_vertices, num_edges)
 
 
 class _WrappedModel(TrainableModel):

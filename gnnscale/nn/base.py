@@ -154,12 +154,24 @@ class TrainableModel(nn.Module):
     ) -> Inputs:
         """Read the rows of the input vertices of ``batch`` from ``store``; here not aggregated.
 
+        Rows of a graph with types are read type by type.
+
         Args:
             degrees: ``[num_input_vertices]`` float32 in-degrees, if the model uses them.
             aggregates: whether overriding methods may aggregate while reading, if the first layer
                 allows it. The model computes the same output either way.
             dtype: float32 or bfloat16.
         """
+        if isinstance(batch, TypedMiniBatch):
+            typed_store: Any = store
+            rows, traffic = typed_store.gather_types(batch, dtype=dtype, num_threads=num_threads)
+            return Inputs(
+                x=torch.empty(0, 0),
+                aggregated=False,
+                rows=rows,
+                traffic=sum(traffic, Traffic()),
+                type_reads=tuple(part.rows for part in traffic),
+            )
         x, traffic = store.gather(batch.input_vertices, dtype=dtype, num_threads=num_threads)
         return Inputs(x=x, aggregated=False, degrees=degrees, traffic=traffic)
 

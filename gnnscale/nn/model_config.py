@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,6 +21,9 @@ NORMS = ("none", "batch", "layer")
 #: How jumping knowledge (Xu et al. 2018) combines the outputs of all layers for a last product;
 #: ``none``: the last layer's output is the model's output.
 JUMPING = ("none", "cat", "max")
+
+#: Feature rows of vertex types without features.
+WITHOUT_FEATURES = ("learned", "degrees", "constant")
 
 #: Sizes beyond which weights fit no machine, and gradients no number format.
 MAX_HIDDEN = 1 << 16
@@ -133,13 +137,19 @@ class ModelConfig(ABC):
         """Build the model; initial weights come from torch's global generator."""
 
     def build_typed(
-        self, *, schema: GraphSchema, widths: tuple[int, ...], num_classes: int
+        self,
+        *,
+        schema: GraphSchema,
+        widths: tuple[int, ...],
+        num_classes: int,
+        targets: Sequence[str] = (),
     ) -> TrainableModel:
         """Build the model for a graph with types, whose vertices have ``widths`` features.
 
-        ConfigError, as in this base class: the model reads no types.
+        ``targets`` names the vertex types of the seeds. ConfigError, as in this base class: the
+        model reads no types.
         """
-        raise ConfigError(f"model: expected rgcn, rsage, rgat or hgt, got {self.name}")
+        raise ConfigError(f"model: expected rgcn, rsage, rgat, hgt or custom, got {self.name}")
 
 
 @dataclass(frozen=True, kw_only=True)

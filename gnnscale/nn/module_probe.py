@@ -1,8 +1,8 @@
 """Calls of a user's module on tiny mini-batches, to find its form and to count its cost."""
 
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -13,10 +13,11 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from gnnscale.core import ConfigError
+from gnnscale.core import ConfigError, IntArray
 from gnnscale.core.config.user_code import EDGE_ATTR
+from gnnscale.graph import GraphSchema
 from gnnscale.nn import adapters, cost
-from gnnscale.sampling import Block, MiniBatch
+from gnnscale.sampling import Block, MiniBatch, TypedBlock, TypedMiniBatch
 
 _HOPS = ("num_sampled_nodes_per_hop", "num_sampled_edges_per_hop")
 
@@ -32,14 +33,13 @@ class CallConvention:
     infer: Callable[[nn.Module, int, Block, Tensor], Any]
     #: whether ``forward`` may return rows after the seeds', which are dropped
     drops_rows: bool = False
-    #: whether the module gets the importance of edges (layer-wise sampling)
-    weighs_edges: bool = False
 
 
-def likely_forms(module: nn.Module) -> list[str]:
+def likely_forms(module: nn.Module, *, typed: bool = False) -> list[str]:
     """Return the names of all conventions to call ``forward``, the likely ones first.
 
-    Likely are those that match the names of its arguments.
+    Likely are those that match the names of its arguments. Conventions are those for graphs without
+    types, or with ``typed`` for graphs with types.
     """
     names = [*inspect.signature(module.forward).parameters, "", ""]
     first, second = names[0].lower(), names[1].lower()
@@ -50,7 +50,14 @@ def likely_forms(module: nn.Module) -> list[str]:
         "dgl": first in ("blocks", "mfgs", "graphs", "gs"),
         "blocks": "batch" in first,
     }
+    if typed:
+        by_name = {"pyg_hetero": not by_name["dgl"], "dgl": by_name["dgl"]}
     return sorted(by_name, key=lambda form: not by_name[form])
+
+
+def takes(module: nn.Module) -> Callable[[str], bool]:
+    """Return a function that says whether ``forward`` of ``module`` has an argument of a name."""
+    return inspect.signature(module.forward).parameters.__contains__
 
 
 def edge_argument(function: Callable[..., Any]) -> str | None:
@@ -94,8 +101,7 @@ def _call_bipartite(module: nn.Module, batch: MiniBatch, x: Tensor) -> Any:
 def _call_trimmed(module: nn.Module, batch: MiniBatch, x: Tensor) -> Any:
     edge_index, *hops = adapters.to_sampled_subgraph(batch)
     # Without them, the module computes every layer for all vertices of the subgraph.
-    parameters = inspect.signature(module.forward).parameters
-    takes_hops = all(name in parameters for name in _HOPS)
+    takes_hops = all(map(takes(module), _HOPS))
     keywords: dict[str, Any] = dict(zip(_HOPS, hops, strict=True)) if takes_hops else {}
     if batch.blocks[0].edge_attr is not None:
         keywords |= _edge_keyword(module, adapters.sampled_edge_attr(batch))
@@ -132,9 +138,13 @@ CALLS: dict[str, CallConvention] = {
     "pyg": CallConvention(call=_call_pyg, infer=_infer_pyg, drops_rows=True),
     "pyg_bipartite": CallConvention(call=_call_bipartite, infer=_infer_pyg, drops_rows=True),
     "pyg_trimmed": CallConvention(call=_call_trimmed, infer=_infer_pyg, drops_rows=True),
-    "dgl": CallConvention(call=_call_dgl, infer=_infer_dgl, weighs_edges=True),
-    "blocks": CallConvention(call=_call_blocks, infer=_infer_blocks, weighs_edges=True),
+    "dgl": CallConvention(call=_call_dgl, infer=_infer_dgl),
+    "blocks": CallConvention(call=_call_blocks, infer=_infer_blocks),
 }
+#: Forms whose mini-batches have the weights of edges, and their importance (layer-wise sampling).
+WEIGHING_FORMS = ("dgl", "blocks")
+#: Forms over graphs with types.
+TYPED_FORMS = ("pyg_hetero", "dgl")
 
 
 #: Vertices, and edges to them, that each hop of the smallest mini-batch adds.
@@ -142,8 +152,11 @@ _VERTICES, _EDGES = 4, 6
 #: Vertices or edges that are added at one depth, to count their cost.
 _ADDED = 16
 
-#: Function from a mini-batch and its input rows to the seeds' logits.
-Call = Callable[[MiniBatch, Tensor], Tensor]
+#: Function from a mini-batch and its input rows, with types a dictionary, to the seeds' logits.
+Call = Callable[[Any, Any], Tensor]
+#: Function that returns a tiny mini-batch and its input rows. Arguments ``vertices`` and ``edges``
+#: are numbers of vertices and edges to add at each depth, seeds first.
+TinyBatches = Callable[..., tuple[MiniBatch, Any]]
 
 
 def tiny_batch(
@@ -155,33 +168,97 @@ def tiny_batch(
     vertex of each hop has no neighbor. ``vertices`` and ``edges`` are numbers of vertices and edges
     to add at each depth, seeds first; edges have ``edge_width`` features, 0: none.
     """
-    added_vertices = [*vertices, *[0] * (num_layers + 1 - len(vertices))]
-    added_edges = [*edges, *[0] * (num_layers - len(edges))]
-    sizes = np.cumsum([_VERTICES + added for added in added_vertices])
-    lists: list[list[int]] = [[] for _ in range(sizes[-1])]
-    for depth in range(num_layers):
-        first = 0 if depth == 0 else int(sizes[depth - 1])
-        for number in range(_EDGES + added_edges[depth]):
-            # Most sources are of the next depth; the depth's first vertex gets no edge.
-            source = int(sizes[depth + 1]) - 1 - number % int(sizes[depth])
-            lists[first + 1 + number % (_VERTICES - 1)].append(source)
-    blocks = []
-    generator = np.random.default_rng(1)
-    rows = generator.standard_normal((sum(map(len, lists)), edge_width), np.float32)
-    for hop in range(num_layers, 0, -1):
-        hop_lists = lists[: sizes[hop - 1]]
-        indptr = np.cumsum([0, *map(len, hop_lists)], dtype=np.int64)
-        indices = np.array(list(chain.from_iterable(hop_lists)), dtype=np.int32)
+    schema = GraphSchema.homogeneous(0)
+    typed = tiny_typed_batch(schema, num_layers, [0], vertices=vertices, edges=edges)
+    blocks = [block.relations[0] for block in typed.blocks]
+    if edge_width:
+        generator = np.random.default_rng(1)
+        rows = generator.standard_normal((blocks[0].num_edges, edge_width), np.float32)
         # A hop over fewer vertices has a prefix of all edges.
-        edge_attr = rows[: len(indices)] if edge_width else None
-        num_src = int(sizes[hop])
-        blocks.append(Block(indptr=indptr, indices=indices, num_src=num_src, edge_attr=edge_attr))
+        blocks = [replace(block, edge_attr=rows[: block.num_edges]) for block in blocks]
     return MiniBatch(
         seed=0,
         step=0,
-        num_seeds=int(sizes[0]),
-        input_vertices=np.arange(sizes[-1], dtype=np.int64),
+        num_seeds=typed.num_seeds,
+        input_vertices=typed.input_vertices,
         blocks=tuple(blocks),
+    )
+
+
+def tiny_typed_batch(
+    schema: GraphSchema,
+    num_layers: int,
+    targets: Sequence[int],
+    *,
+    vertices: Sequence[int] = (),
+    edges: Sequence[int] = (),
+    only_targets: bool = False,
+) -> TypedMiniBatch:
+    """Return a mini-batch as ``tiny_batch`` does, over the types of ``schema``.
+
+    Seeds are of the vertex types numbered ``targets``. Every edge type has edges at each depth at
+    which both ends have vertices; with ``only_targets``, the other types have no vertices.
+    """
+    added = np.array([_VERTICES + number for number in _padded(vertices, num_layers + 1)])
+    sizes = np.tile(np.cumsum(added), (len(schema.vertex_types), 1))
+    others = np.setdiff1d(np.arange(len(sizes)), targets)
+    # One vertex more in all: rows of another type are not taken for those of the seeds' type.
+    sizes[others] -= added[0] - 1
+    sizes[others, 0] = 0
+    if only_targets:
+        sizes[others] = 0
+    ends = tuple(zip(schema.sources.tolist(), schema.destinations.tolist(), strict=True))
+    added_edges = _padded(edges, num_layers)
+    lists = [_tiny_lists(sizes[source], sizes[end], added_edges) for source, end in ends]
+    blocks = []
+    for hop in range(num_layers, 0, -1):
+        src_sizes, dst_sizes = sizes[:, hop].tolist(), sizes[:, hop - 1].tolist()
+        relations = tuple(
+            _tiny_block(of_type[: dst_sizes[destination]], src_sizes[source])
+            for of_type, (source, destination) in zip(lists, ends, strict=True)
+        )
+        block = TypedBlock(
+            relations=relations, src_sizes=tuple(src_sizes), dst_sizes=tuple(dst_sizes)
+        )
+        blocks.append(block)
+    return TypedMiniBatch(
+        seed=0,
+        step=0,
+        num_seeds=int(sizes[:, 0].sum()),
+        input_vertices=np.arange(sizes[:, -1].sum(), dtype=np.int64),
+        type_sizes=tuple(sizes[:, -1].tolist()),
+        seed_sizes=tuple(sizes[:, 0].tolist()),
+        blocks=tuple(blocks),
+        ends=ends,
+    )
+
+
+def _padded(numbers: Sequence[int], length: int) -> list[int]:
+    return [*numbers, *[0] * (length - len(numbers))]
+
+
+def _tiny_lists(
+    src_sizes: IntArray, dst_sizes: IntArray, added_edges: Sequence[int]
+) -> list[list[int]]:
+    """Return the sources of each destination; sizes are numbers of vertices up to each depth."""
+    lists: list[list[int]] = [[] for _ in range(dst_sizes[-1])]
+    for depth, added in enumerate(added_edges):
+        first = int(dst_sizes[depth - 1]) if depth else 0
+        num_src = int(src_sizes[depth + 1])
+        if not num_src or dst_sizes[depth] == first:
+            continue
+        for number in range(_EDGES + added):
+            # Most sources are of the next depth; the depth's first vertex gets no edge.
+            source = num_src - 1 - number % (int(src_sizes[depth]) or num_src)
+            lists[first + 1 + number % (_VERTICES - 1)].append(source)
+    return lists
+
+
+def _tiny_block(lists: Sequence[Sequence[int]], num_src: int) -> Block:
+    return Block(
+        indptr=np.cumsum([0, *map(len, lists)], dtype=np.int64),
+        indices=np.array(list(chain.from_iterable(lists)), dtype=np.int32),
+        num_src=num_src,
     )
 
 
@@ -192,36 +269,45 @@ def tiny_rows(batch: MiniBatch, num_features: int) -> Tensor:
     return torch.from_numpy(rows)
 
 
+def tiny_typed_rows(
+    batch: TypedMiniBatch, names: Sequence[str], widths: Sequence[int]
+) -> dict[str, Tensor]:
+    """Return input rows for ``batch`` by name of the vertex type, of ``widths`` features."""
+    generator = np.random.default_rng(0)
+    sizes = zip(names, batch.type_sizes, widths, strict=True)
+    return {
+        name: torch.from_numpy(generator.standard_normal((size, width), np.float32))
+        for name, size, width in sizes
+    }
+
+
 def count_cost(
-    module: nn.Module,
-    call: Call,
-    *,
-    num_layers: int,
-    num_features: int,
-    num_classes: int,
-    edge_width: int = 0,
+    module: nn.Module, call: Call, batches: TinyBatches, widths: tuple[int, int]
 ) -> cost.CostModel:
     """Count the cost of a step, forward and backward, per vertex and per edge of each depth.
 
     Torch's operations are counted for a tiny mini-batch and for mini-batches with ``_ADDED`` more
-    vertices or edges at one depth. No clock is read: the result is the same every time. ``call``
-    returns the logits of a mini-batch; ``module`` has the parameters.
+    vertices or edges (of each type) at one depth. No clock is read: the result is the same every
+    time. ``call`` returns the logits of a mini-batch; ``module`` has the parameters; ``widths`` are
+    features of an input row and of the logits.
     """
-
-    def count(**added: Sequence[int]) -> np.ndarray[Any, np.dtype[np.float64]]:
-        batch = tiny_batch(num_layers, **added, edge_width=edge_width)
-        return _count_step(module, call, batch, tiny_rows(batch, num_features))
-
-    base = count()
+    tiny, x = batches()
+    num_layers = len(tiny.blocks)
+    base = _count_step(module, call, tiny, x)
     zero = np.zeros_like(base)
+
+    def slope(kind: str, depth: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+        batch, x = batches(**{kind: [*[0] * depth, _ADDED]})
+        number = len(batch.input_vertices) - len(tiny.input_vertices)
+        if kind == "edges":
+            number = batch.blocks[0].num_edges - tiny.blocks[0].num_edges
+        # No edges of a depth: no edge type ends at the seeds' type.
+        return (_count_step(module, call, batch, x) - base) / max(number, 1)
 
     def count_by_depth(kind: str, depths: int) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
         # A vertex or an edge of a depth is in the blocks of all later hops too: differences of
         # neighboring depths count one block.
-        slopes = [
-            (count(**{kind: [_ADDED if i == depth else 0 for i in range(depths)]}) - base) / _ADDED
-            for depth in range(depths)
-        ]
+        slopes = [slope(kind, depth) for depth in range(depths)]
         pairs = zip(slopes, [*slopes[1:], zero], strict=True)
         return [np.maximum(slope - deeper, 0) for slope, deeper in pairs][::-1]
 
@@ -230,7 +316,7 @@ def count_cost(
     # Only torch's operations count as written; saved tensors of other kernels were written too.
     streamed = 2 * np.maximum(written, saved)
     return cost.CostModel(
-        widths=(num_features, num_classes),
+        widths=widths,
         macs=tuple(macs.tolist()),
         stream_bytes=tuple(streamed.tolist()),
         kept_bytes=tuple(saved.tolist()),
@@ -238,11 +324,12 @@ def count_cost(
 
 
 def _count_step(
-    module: nn.Module, call: Call, batch: MiniBatch, x: Tensor
+    module: nn.Module, call: Call, batch: MiniBatch, x: Any
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return multiply-accumulates, bytes written, and bytes saved for backward, of one step."""
     saved: dict[int, int] = {}
-    inputs = {tensor.data_ptr() for tensor in [*module.parameters(), *module.buffers(), x]}
+    fixed = [*module.parameters(), *module.buffers(), *_tensors(x)]
+    inputs = {tensor.data_ptr() for tensor in fixed}
 
     def record(tensor: Tensor) -> Tensor:
         if tensor.data_ptr() not in inputs:
@@ -285,4 +372,6 @@ def _tensors(values: Any) -> list[Tensor]:
         return [values]
     if isinstance(values, (list, tuple)):
         return [value for value in values if isinstance(value, Tensor)]
+    if isinstance(values, Mapping):
+        return _tensors(list(values.values()))
     return []

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gnnscale.core import ConfigError, brief, check_choice, check_range
 from gnnscale.core.config import names, user_code
+from gnnscale.graph import GraphSchema, InputTypes
 from gnnscale.nn.model_config import (
     MAX_HIDDEN,
+    WITHOUT_FEATURES,
     LayeredModel,
     ModelConfig,
     check_dropout,
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from gnnscale.nn.gnn import GNN
 
 #: Call conventions of a user's module; ``auto`` tries all of them.
-FORMS = ("auto", "pyg", "pyg_bipartite", "pyg_trimmed", "dgl", "blocks")
+FORMS = ("auto", "pyg", "pyg_bipartite", "pyg_trimmed", "pyg_hetero", "dgl", "blocks")
 
 #: Aggregation of neighbors in GraphSAGE.
 AGGREGATORS = ("mean", "pool")
@@ -250,6 +253,10 @@ class CustomModel(ModelConfig):
         hidden: value of the constructor's argument for hidden features (``hidden_channels``,
             ``hidden``, ...); null: the constructor's default.
         dropout: value of the constructor's argument ``dropout``; null: the constructor's default.
+        without_features: what vertices of a type without features get in a graph with types, one of
+            ``WITHOUT_FEATURES``: ``learned``, a row of ``hidden`` weights, or of 128; ``degrees``,
+            logarithms of their degrees by edge type; or ``constant``, a one. None: learned rows,
+            but degrees for a type of more than 10 million vertices.
     """
 
     module: Any = field(metadata=names("code"))
@@ -257,6 +264,7 @@ class CustomModel(ModelConfig):
     form: str = "auto"
     hidden: int | None = None
     dropout: float | None = None
+    without_features: str | None = None
 
     takes_bfloat16: ClassVar[bool] = False
 
@@ -269,6 +277,8 @@ class CustomModel(ModelConfig):
             check_range("model.hidden", self.hidden, 1, MAX_HIDDEN)
         if self.dropout is not None:
             check_dropout(self.dropout)
+        if self.without_features is not None:
+            check_choice("model.without_features", self.without_features, WITHOUT_FEATURES)
         for name in self.arguments:
             if not name.isidentifier():
                 raise ConfigError(
@@ -312,24 +322,57 @@ class CustomModel(ModelConfig):
         """
         from gnnscale.nn.user_module import build_user_model
 
+        for name, value in (("form", "pyg_hetero"), ("without_features", self.without_features)):
+            if value is not None and getattr(self, name) == value:
+                raise ConfigError(
+                    f"model.{name}={value}: expected a graph with types, got one without"
+                )
         settings = self._run_settings(num_features, num_classes, num_edge_features)
         return build_user_model(
             self.module, self.arguments, settings, form=self.form, module_name=self.named
         )
 
+    def build_typed(
+        self,
+        *,
+        schema: GraphSchema,
+        widths: tuple[int, ...],
+        num_classes: int,
+        targets: Sequence[str] = (),
+    ) -> TrainableModel:
+        """Build the user's module for a graph with types, as ``build`` does without.
+
+        It is tried on seeds of the types ``targets``; empty: of the first type.
+        """
+        from gnnscale.nn.typed_user_module import build_typed_user_model
+        from gnnscale.nn.user_constructor import type_settings
+
+        return build_typed_user_model(
+            self.module,
+            self.arguments,
+            self._run_settings(0, num_classes, 0) | type_settings(schema, widths),
+            form=self.form,
+            module_name=self.named,
+            schema=schema,
+            targets=targets,
+        )
+
     def warn_unless_built_again(
-        self, *, num_features: int, num_classes: int, num_edge_features: int = 0
+        self, *, num_features: int, num_classes: int, types: InputTypes | None = None
     ) -> None:
         """Warn if ``module`` is a built module that its class cannot build again.
 
         It can if constructing the class from the run's options gives weights of the same shapes.
+        ``types`` are those of the graph; None: it has none.
         """
         from torch import nn
 
-        from gnnscale.nn.user_constructor import warn_unless_built_again
+        from gnnscale.nn.user_constructor import type_settings, warn_unless_built_again
 
         if isinstance(self.module, nn.Module):
-            settings = self._run_settings(num_features, num_classes, num_edge_features)
+            settings = self._run_settings(num_features, num_classes, 0)
+            if types is not None:
+                settings |= type_settings(types.schema, tuple(types.widths.values()))
             warn_unless_built_again(self.module, settings, self.named)
 
     def _run_settings(

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from gnnscale.core import check_choice, check_range
 from gnnscale.graph import GraphSchema
-from gnnscale.nn.model_config import MAX_HIDDEN, NORMS, ModelConfig, check_dropout, check_heads
+from gnnscale.nn.model_config import (
+    MAX_HIDDEN,
+    NORMS,
+    WITHOUT_FEATURES,
+    ModelConfig,
+    check_dropout,
+    check_heads,
+)
 
 if TYPE_CHECKING:
     from gnnscale.nn.typed.layer import TypedLayer
@@ -16,8 +24,6 @@ if TYPE_CHECKING:
 
 #: How the means of the edge types that end at a vertex type are combined.
 COMBINATIONS = ("sum", "mean")
-#: Feature rows of vertex types without features.
-WITHOUT_FEATURES = ("learned", "degrees", "constant")
 #: Largest number of bases: the largest number of edge types.
 _MAX_BASES = 1024
 
@@ -71,7 +77,12 @@ class TypedModel(ModelConfig):
         """Build a layer from ``hidden`` to ``num_out`` features; ``last``: it is the last layer."""
 
     def build_typed(
-        self, *, schema: GraphSchema, widths: tuple[int, ...], num_classes: int
+        self,
+        *,
+        schema: GraphSchema,
+        widths: tuple[int, ...],
+        num_classes: int,
+        targets: Sequence[str] = (),
     ) -> TypedGNN:
         """Build the model; initial weights come from torch's global generator.
 
@@ -79,6 +90,7 @@ class TypedModel(ModelConfig):
             schema: types of the graph; numbers of vertices do not matter.
             widths: number of features of each vertex type, above 0.
             num_classes: number of features of an output row.
+            targets: not used: each vertex type has output rows.
         """
         from torch import nn
 

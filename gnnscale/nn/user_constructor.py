@@ -3,14 +3,16 @@
 import copy
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from gnnscale.core import ConfigError, suggestion
 from gnnscale.core.config.user_code import EDGE_WIDTH, load_named, user_code_error
+from gnnscale.graph import GraphSchema
 
 _LOG = logging.getLogger(__name__)
 
@@ -22,7 +24,27 @@ _ARGUMENT_NAMES = {
     "num_layers": ("num_layers", "n_layers"),
     "dropout": ("dropout",),
     "num_edge_features": EDGE_WIDTH,
+    "metadata": ("metadata",),
+    "node_types": ("node_types", "ntypes"),
+    "edge_types": ("edge_types", "canonical_etypes"),
+    "relations": ("rel_names", "etypes"),
 }
+
+
+def type_settings(schema: GraphSchema, widths: Sequence[int]) -> dict[str, Any]:
+    """Return the values by meaning that constructors over a graph with types may have.
+
+    ``widths`` are the features of each vertex type of ``schema``.
+    """
+    names = [vertices.name for vertices in schema.vertex_types]
+    triples = [edge_type.triple for edge_type in schema.edge_types]
+    return {
+        "num_features": dict(zip(names, widths, strict=True)),
+        "metadata": (names, triples),
+        "node_types": names,
+        "edge_types": triples,
+        "relations": [relation for _, relation, _ in triples],
+    }
 
 
 def construct_module(
@@ -66,7 +88,8 @@ def warn_unless_built_again(
     try:
         with torch.random.fork_rng(devices=[]):
             rebuilt = construct_module(type(module), {}, settings, module_name).state_dict()
-    except ConfigError as error:
+    # The class of a module of torch.fx, such as one of PyG's to_hetero, builds an unusable object.
+    except (ConfigError, AttributeError) as error:
         reason = str(error).removeprefix(f"model.module={module_name}: ")
     else:
         if _shapes(rebuilt) == _shapes(module.state_dict()):
@@ -79,8 +102,9 @@ def warn_unless_built_again(
     )
 
 
-def _shapes(state: Mapping[str, Tensor]) -> dict[str, torch.Size]:
-    return {name: values.shape for name, values in state.items()}
+def _shapes(state: Mapping[str, Tensor]) -> dict[str, torch.Size | None]:
+    """Return the shape of each weight by name; None: it is not initialized, and has no shape."""
+    return {name: None if is_lazy(values) else values.shape for name, values in state.items()}
 
 
 def _parameters(code: Any) -> Mapping[str, inspect.Parameter] | None:

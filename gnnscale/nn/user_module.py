@@ -4,10 +4,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from gnnscale.core import ConfigError
 from gnnscale.core.config.user_code import user_code_error
@@ -66,7 +67,7 @@ class UserModel(TrainableModel):
         *,
         edge_width: int = 0,
     ) -> None:
-        """Wrap ``module``, called by the convention ``form``, a key of ``CALLS``.
+        """Wrap ``module``, called by the convention ``form``, one of ``FORMS``.
 
         ``widths`` are features of an input row and number of classes; ``option`` is
         ``model.module=NAME``, with which error messages begin; ``edge_width``: features of an edge
@@ -74,11 +75,11 @@ class UserModel(TrainableModel):
         """
         super().__init__()
         self.uses_edge_features = edge_width > 0
-        self.uses_edge_weights = module_probe.CALLS[form].weighs_edges
+        self.uses_edge_weights = form in module_probe.WEIGHING_FORMS
         self.module = module  #: the user's module
-        self.form = form  #: call convention, a key of ``CALLS``
+        self.form = form  #: call convention, one of ``FORMS``
         self.option = option  #: ``model.module=NAME``
-        self._num_classes = widths[1]
+        self.num_classes = widths[1]  #: features of an output row
         # A tuple: nn.Module would register the layers, and with them the weights a second time.
         self.layers: Sequence[nn.Module] = ()
 
@@ -98,7 +99,8 @@ class UserModel(TrainableModel):
         num_threads: int,
     ) -> Inputs:
         """Gather input rows; ConfigError: ``form`` cannot pass layer-wise sampling's weights."""
-        if batch.blocks[0].importance is not None and not self.uses_edge_weights:
+        weighted = getattr(batch.blocks[0], "importance", None) is not None
+        if weighted and not self.uses_edge_weights:
             raise ConfigError(
                 f"sampler: expected neighbor sampling with model.form={self.form}, got layer-wise "
                 "sampling, whose edges carry weights that this form cannot pass to the module"
@@ -114,19 +116,33 @@ class UserModel(TrainableModel):
         """
         if not batch.num_seeds:
             # A user's module need not support empty mini-batches.
-            return torch.zeros(0, self._num_classes, requires_grad=True)
+            return torch.zeros(0, self.num_classes, requires_grad=True)
         if self.training:
             stream = _stream_seed(batch.seed, batch.step, batch.first_seed)
             on_host = inputs.x.device.type == "cpu"
             # torch.manual_seed seeds the generators of all devices as well.
             (torch.default_generator.manual_seed if on_host else torch.manual_seed)(stream)
-        return self.logits(inputs.with_edges(batch), inputs.x)
+        return self.logits(inputs.with_edges(batch), self.input_rows(inputs))
 
-    def logits(self, batch: MiniBatch, x: Tensor) -> Tensor:
+    def input_rows(self, inputs: Inputs) -> Any:
+        """Return the rows for ``forward`` of the module: here ``[num_input_vertices, f]``."""
+        return inputs.x
+
+    def call(self, batch: MiniBatch, x: Any) -> Any:
+        """Return the result of the module's ``forward``."""
+        return module_probe.CALLS[self.form].call(self.module, batch, x)
+
+    def seed_rows(self, batch: MiniBatch, out: Any) -> Tensor:
+        """Return the seeds' rows of ``out``, the result of ``call``; ConfigError: other rows."""
+        drops_rows = module_probe.CALLS[self.form].drops_rows
+        if drops_rows and isinstance(out, Tensor) and len(out) > batch.num_seeds:
+            out = out[: batch.num_seeds]
+        return self.checked(out, batch.num_seeds, self.num_classes, "forward")
+
+    def logits(self, batch: MiniBatch, x: Any) -> Tensor:
         """Call the module, and return the seeds' rows ``[num_seeds, num_classes]`` float32."""
-        form = module_probe.CALLS[self.form]
         try:
-            out = form.call(self.module, batch, x)
+            out = self.call(batch, x)
         except ValueError as error:
             if _ONE_ROW not in str(error):
                 raise
@@ -136,14 +152,14 @@ class UserModel(TrainableModel):
                 "incomplete mini-batch, another batch_size avoids slices of one seed, and "
                 "PyG's BatchNorm(allow_single_element=True) accepts one row"
             ) from error
-        if form.drops_rows and isinstance(out, Tensor) and len(out) > batch.num_seeds:
-            out = out[: batch.num_seeds]
-        return self.checked(out, batch.num_seeds, self._num_classes, "forward")
+        return self.seed_rows(batch, out)
 
-    def checked(self, out: Any, num_rows: int, width: int | None, call: str) -> Tensor:
+    def checked(
+        self, out: Any, num_rows: int, width: int | None, call: str, of: str = ""
+    ) -> Tensor:
         """Return ``out`` as float32; ConfigError, naming ``call``: it is not ``[num_rows, width]``.
 
-        ``width`` None: any number of columns.
+        ``width`` None: any number of columns. ``of`` follows the vertices in the message.
         """
         expected = f"[{num_rows}, {width or 'features'}]"
         if not isinstance(out, Tensor):
@@ -153,7 +169,7 @@ class UserModel(TrainableModel):
             )
         if out.dim() != 2 or len(out) != num_rows or out.shape[1] != (width or out.shape[1]):
             raise ConfigError(
-                f"{self.option}: {call} returned {list(out.shape)} for {num_rows} vertices, "
+                f"{self.option}: {call} returned {list(out.shape)} for {num_rows} vertices{of}, "
                 f"expected {expected}"
             )
         return out.float()
@@ -181,21 +197,21 @@ def build_user_model(
     module.eval()
     num_layers, widths = settings["num_layers"], (settings["num_features"], settings["num_classes"])
     edge_width = settings.get("num_edge_features") or 0
-    batch = module_probe.tiny_batch(num_layers, edge_width=edge_width)
-    x = module_probe.tiny_rows(batch, widths[0])
-    model = _find_form(module, form, batch, x, widths, option)
+
+    def batches(**added: Any) -> tuple[MiniBatch, Tensor]:
+        batch = module_probe.tiny_batch(num_layers, **added, edge_width=edge_width)
+        return batch, module_probe.tiny_rows(batch, widths[0])
+
+    batch, x = batches()
+    forms = module_probe.likely_forms(module) if form == "auto" else [form]
+    model = find_form(
+        [UserModel(module, name, widths, option, edge_width=edge_width) for name in forms], batch, x
+    )
     if edge_width and not _without_unread_edges(model, batch, x).uses_edge_features:
         edge_width = 0
         batch = module_probe.tiny_batch(num_layers)
-    _check_parameters(model, batch, x)
-    model.counted = module_probe.count_cost(
-        module,
-        model.logits,
-        num_layers=num_layers,
-        num_features=widths[0],
-        num_classes=widths[1],
-        edge_width=edge_width,
-    )
+    check_parameters(model, batch, x)
+    model.counted = module_probe.count_cost(module, model.logits, batches, widths)
     if _has_inference(model):
         _add_layers(model, num_layers, batch, x)
     model.train(training)
@@ -209,27 +225,27 @@ def _warn_once(message: str) -> None:
     _LOG.warning(message)
 
 
-def _find_form(
-    module: nn.Module, form: str, batch: MiniBatch, x: Tensor, widths: tuple[int, int], option: str
-) -> UserModel:
-    """Return a model that calls ``module`` by convention ``form``; ``auto``: the first that works.
+_Model = TypeVar("_Model", bound=UserModel)
+
+
+def find_form(models: Sequence[_Model], batch: MiniBatch, x: Any) -> _Model:
+    """Return the first of ``models``, of a module in several forms, that works.
 
     ConfigError: none works on ``batch`` with input rows ``x``.
     """
+    module, option = models[0].module, models[0].option
     if type(module).forward in (nn.Module.forward, nn.Sequential.forward):
         raise ConfigError(f"{option}: expected a forward that takes a graph")
     failures = []
-    attr = batch.blocks[0].edge_attr
-    edge_width = 0 if attr is None else attr.shape[1]
-    for name in module_probe.likely_forms(module) if form == "auto" else [form]:
-        model = UserModel(module, name, widths, option, edge_width=edge_width)
+    for model in models:
         try:
             with torch.no_grad():
                 out = model.logits(batch, x)
         except ConfigError as error:
             failures.append(error)
         except Exception as error:
-            failures.append(user_code_error(f"{option}: model.form={name}: forward", error))
+            call = f"{option}: model.form={model.form}: forward"
+            failures.append(user_code_error(call, error))
         else:
             if not torch.isfinite(out).all():
                 raise ConfigError(
@@ -243,12 +259,14 @@ def _find_form(
     raise ConfigError(f"{option}: forward takes none of the forms of model.form; {likely}")
 
 
-def _check_parameters(model: UserModel, batch: MiniBatch, x: Tensor) -> None:
+def check_parameters(model: UserModel, batch: MiniBatch, x: Any) -> None:
     """Raise ConfigError unless the module has float32 host parameters, and logits a gradient."""
     if not model.shared_parameters:
         raise ConfigError(f"{model.option}: expected parameters to train, got none")
     for name, parameter in model.module.named_parameters():
         label = f"{model.option}: parameter {name}"
+        if is_lazy(parameter):
+            raise ConfigError(f"{label}: expected forward to initialize it, which it does not use")
         if parameter.dtype != torch.float32:
             raise ConfigError(f"{label}: expected torch.float32, got {parameter.dtype}")
         if parameter.device.type != "cpu":

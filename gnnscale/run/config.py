@@ -1,5 +1,6 @@
 """Options of a training run, as dataclasses that validate their values."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from gnnscale.core.config.typed import typed
 from gnnscale.core.config.user_code import named_functions
 from gnnscale.core.metrics import check_metric, find_metric
 from gnnscale.features import DiskFeaturesConfig, FeatureStoreConfig, HostFeaturesConfig
-from gnnscale.nn import losses
+from gnnscale.nn import CustomModel, losses
 from gnnscale.nn.optim import OptimizerConfig
 from gnnscale.nn.typed_options import TypedModel
 from gnnscale.run.batch_config import (
@@ -27,6 +28,7 @@ from gnnscale.run.batch_config import (
 from gnnscale.run.inputs import EvaluationOptions, ReportOptions
 from gnnscale.run.loggers import LOGGERS, addresses_of
 from gnnscale.run.tasks import TaskConfig, TaskInputs, VertexPrediction
+from gnnscale.run.typed_inputs import check_reads_types
 from gnnscale.sampling import LayerSampling, NeighborSampling, SamplerConfig, without_last_hop
 
 
@@ -193,7 +195,7 @@ def _check_run(config: RunConfig) -> None:
         _check_edge_task(config)
     _check_sampler(config)
     if isinstance(config.model, TypedModel):
-        _check_types(config, config.model)
+        _check_types(config, f"model={config.model.name.lower()}")
     _check_loss(config)
     warmup, epochs = config.optimizer.warmup_epochs, config.epochs
     if warmup >= epochs:
@@ -268,9 +270,15 @@ def _check_sampler(config: RunConfig) -> None:
             raise ConfigError(f"sampler.memory_bytes={config.sampler.memory_bytes}: {problem}")
 
 
-def _check_types(config: RunConfig, model: TypedModel) -> None:
+def check_types(config: RunConfig, name: str, types: Sequence[str]) -> None:
+    """Raise ConfigError unless the run supports a graph ``name`` with these vertex types."""
+    check_reads_types(config.model, name, types)
+    if types and isinstance(config.model, CustomModel):
+        _check_types(config, "model=custom, on a graph with types")
+
+
+def _check_types(config: RunConfig, option: str) -> None:
     """Refuse options that models of graphs with types do not support."""
-    option = f"model={model.name.lower()}"
     if config.requests_caches and config.features.reads_disk:
         raise ConfigError(f"{option}: {NO_CACHES} need rows in memory, got features=disk")
     if config.exchange is not None:

@@ -10,7 +10,7 @@ from gnnscale.core import Array, ConfigError, Float32Array, GraphError, read_mem
 from gnnscale.core.artifact.files import size
 from gnnscale.features import FeatureStoreConfig, LearnedFeaturesConfig
 from gnnscale.graph import FeatureMatrix, Graph, GraphSchema, TypedFeatures, damaged_lists
-from gnnscale.nn import ModelConfig
+from gnnscale.nn import CustomModel, ModelConfig
 from gnnscale.nn.typed_options import TypedModel
 
 #: Options of the learned rows of vertex types without features, but for their length. Adam takes
@@ -25,13 +25,16 @@ _MAX_LISTED = 8
 def read_by_type(model: ModelConfig, graph: Graph, *, seed: int | None) -> Graph:
     """Return ``graph`` as ``model`` reads it: with rows of every vertex type, if it reads types.
 
-    A graph without types becomes one with a type of vertices and a type of edges. Learned rows have
+    A graph without types becomes one with a type of vertices and a type of edges, except for a
+    custom model, which reads it as it is. Learned rows have
     the initial values of ``seed``, or 0 for None. GraphError: a type has neither features nor
     edges, of which degrees are.
     """
-    if not isinstance(model, TypedModel):
+    if not isinstance(model, TypedModel | CustomModel):
         return graph
     if graph.types is None:
+        if isinstance(model, CustomModel):
+            return graph
         features = TypedFeatures(graph.matrices)
         graph = _with_features(replace(graph, types=graph.schema), features)
     missing = [number for number, matrix in enumerate(graph.matrices) if matrix is None]
@@ -45,7 +48,7 @@ def read_by_type(model: ModelConfig, graph: Graph, *, seed: int | None) -> Graph
             continue
         rows = degree_rows(graph, number) if kind == "degrees" else _constant(graph, number)
         matrices[number] = FeatureMatrix(rows=rows, dtype="float32", width=int(rows.shape[1]))
-    return _with_learned_rows(graph, matrices, learned, model.hidden, seed)
+    return _with_learned_rows(graph, matrices, learned, model.hidden or ROWS_OF_TYPES.dim, seed)
 
 
 def _default_rows(graph: Graph, vertex_type: int) -> str:
@@ -163,9 +166,9 @@ def _out_degrees(graph: Graph, schema: GraphSchema, edge_type: int) -> Array:
 
 def check_reads_types(model: ModelConfig, name: str, types: Sequence[str]) -> None:
     """Raise ConfigError unless ``model`` reads a graph ``name`` with these vertex types, if any."""
-    if types and not isinstance(model, TypedModel):
+    if types and not isinstance(model, TypedModel | CustomModel):
         listed = ", ".join(types[:_MAX_LISTED]) + (", ..." if len(types) > _MAX_LISTED else "")
         raise ConfigError(
-            f"model: expected rgcn, rsage, rgat or hgt, as vertices of {name} have types "
+            f"model: expected rgcn, rsage, rgat, hgt or custom, as vertices of {name} have types "
             f"({listed}), got {model.name}; add model=rsage"
         )

@@ -22,9 +22,8 @@ from gnnscale.run.artifacts import (
     open_store,
 )
 from gnnscale.run.batch_config import BatchConfig
-from gnnscale.run.config import RunConfig
+from gnnscale.run.config import RunConfig, check_types
 from gnnscale.run.inputs import check_copies, check_feature_dtype, check_features
-from gnnscale.run.typed_inputs import check_reads_types
 
 
 def make_artifacts(config: RunConfig) -> tuple[RunArtifact, ...]:
@@ -39,7 +38,7 @@ def make_artifacts(config: RunConfig) -> tuple[RunArtifact, ...]:
     meta = read_meta(store)
     check_feature_dtype(config.task_inputs, config.partitioner, meta.feature_dtype)
     types = () if meta.types is None else meta.types.vertices
-    check_reads_types(config.model, meta.name, [vertices.name for vertices in types])
+    check_types(config, meta.name, [vertices.name for vertices in types])
     artifacts = [RunArtifact(name=GRAPH_STORE, path=store, content=meta.graph_content)]
     if isinstance(config.features, LearnedFeaturesConfig):
         num_processes = len(config.device_plan.parsed())

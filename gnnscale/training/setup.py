@@ -21,11 +21,10 @@ from gnnscale.run.batch_config import lists_problem
 from gnnscale.run.checkpoint.replicas import CheckpointReplicas
 from gnnscale.run.checkpoint.resume import RunIdentity
 from gnnscale.run.checkpoint.writer import RunCheckpoint
-from gnnscale.run.config import RunConfig
+from gnnscale.run.config import RunConfig, check_types
 from gnnscale.run.tasks.base import LabelTask, Task, check_threshold
 from gnnscale.run.tasks.links import LinkTask
 from gnnscale.run.tasks.types import TypesTask
-from gnnscale.run.typed_inputs import check_reads_types
 from gnnscale.training import checkpointing
 from gnnscale.training.build.cache import find_uncached
 from gnnscale.training.build.sharded_features import open_rows
@@ -179,7 +178,7 @@ def open_inputs(
     else:
         graph = _local_rank0_first(group, config.dataset.open)
         check_feature_dtype(inputs, config.partitioner, graph.feature_dtype)
-        check_reads_types(config.model, graph.name, graph.vertex_types)
+        check_types(config, graph.name, graph.vertex_types)
         if config.needs_more_than_graph:
             artifacts = _local_rank0_first(group, partial(make_graph_artifacts, config, graph))
     line = describe_use(inputs, graph) if group.is_rank0 else None

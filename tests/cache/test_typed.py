@@ -243,7 +243,9 @@ def test_reads_of_lists_by_fan_outs_of_edge_types(random_graph: Make) -> None:
     options: Any = {"batch_size": 1, "num_threads": 1}
     found = inclusion(graph, np.array([0]), [(1, 1, 0)], **options)
     np.testing.assert_allclose(found.probability, [1, 0.5, 0.5, 1])
-    np.testing.assert_allclose(found.neighborhoods, [3, 0, 0, 0])  # offsets, and a neighbor of each list
+    np.testing.assert_allclose(
+        found.neighborhoods, [3, 0, 0, 0]
+    )  # offsets, and a neighbor of each list
     found = inclusion(graph, np.array([0]), [(2, 0, 1), (0, 0, 1)], **options)
     np.testing.assert_allclose(found.probability, [1, 1, 1, 0])
     np.testing.assert_allclose(found.neighborhoods, [3 + 1, 2, 1, 0])

@@ -1,6 +1,7 @@
 import importlib
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import own_modules
@@ -9,14 +10,17 @@ import torch
 from model_runs import edge_index
 from one_line import one_line
 from torch import nn
+from typed_batches import SCHEMA, SEEDS, typed_sampler, weighted
+from typed_modules import purchases
 
+import gnnscale
 from gnnscale import Graph, LayerSampler, NeighborSampler
 from gnnscale.backend.feature_loading import FeatureLoader
 from gnnscale.data import from_arrays
 from gnnscale.inference.layerwise import LayerwiseInference
 from gnnscale.nn import GAT, GCN, GIN, GNN, GraphSAGE, adapters
 from gnnscale.nn.adapters import whole_batch
-from gnnscale.sampling import Block, MiniBatch
+from gnnscale.sampling import Block, MiniBatch, TypedSampler
 
 #: Vertices 10 to 14; 0 <- 1, 2; 1 <- 1 in the output layer, 0 <- 3; 2 <- 0, 4 before it.
 TINY = MiniBatch(
@@ -176,3 +180,42 @@ def test_tensors_that_are_no_graph_are_refused() -> None:
         with one_line(message):
             model(*arguments)
     assert model(X, torch.empty(2, 0, dtype=torch.int64)).shape == (4, 3)
+
+
+def test_edges_over_types_are_those_of_pyg_s_batch() -> None:
+    pytest.importorskip("torch_geometric", reason="PyG is not installed")
+    data, seeds = purchases(), torch.arange(0, 60, 7)
+    options = {"batch_size": len(seeds), "seed": 5}
+    (expected,) = gnnscale.NeighborLoader(data, [3, 2], ("user", seeds), **options)
+    graph = gnnscale.from_pyg(data)
+    batch = TypedSampler(graph, fanouts=[3, 2], seed=5).sample(seeds.numpy(), 0)
+    subgraph = adapters.to_hetero_subgraph(batch)
+    ids = [
+        torch.from_numpy(batch.vertices(number) - graph.schema.vertices(number).start)
+        for number in (0, 1)
+    ]
+    for number, (source, relation, destination) in enumerate(data.edge_types):
+        edges = expected[source, relation, destination]
+        # Local ids differ: the mini-batch has neighbors that seeds get in the second hop, too.
+        names = [data.node_types.index(name) for name in (source, destination)]
+        own = [
+            ids[name][ends] for name, ends in zip(names, subgraph.edge_index[number], strict=True)
+        ]
+        pairs = zip((source, destination), edges.edge_index, strict=True)
+        others = [expected[name].n_id[ends] for name, ends in pairs]
+        assert sorted(zip(*own, strict=True)) == sorted(zip(*others, strict=True))
+        assert subgraph.num_edges[number] == edges.num_sampled_edges
+    assert [sum(numbers) for numbers in subgraph.num_vertices] == list(batch.type_sizes)
+    assert [numbers[0] for numbers in subgraph.num_vertices] == [len(seeds), 0]
+
+
+def test_dgl_s_blocks_over_types_have_weights() -> None:
+    pytest.importorskip("dgl", reason="DGL is not installed")
+    batch = typed_sampler(SCHEMA, [2, 2]).sample(SEEDS, 0)
+    builder = adapters.DGLBlockBuilder(SCHEMA, idtype=torch.int64)
+    assert not any(block.edata for block in builder.build_batch(batch))
+    batch = replace(batch, blocks=tuple(map(weighted, batch.blocks)))
+    for built, block in zip(builder.build_batch(batch), batch.blocks, strict=True):
+        for edge_type, relation in zip(SCHEMA.edge_types, block.relations, strict=True):
+            weights = built.edges[edge_type.triple].data["weight"]
+            assert weights.tolist() == relation.edge_weights.tolist()

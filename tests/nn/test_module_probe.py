@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import own_modules
 import pytest
@@ -40,6 +42,14 @@ def test_more_of_one_kind_is_more_of_it_alone() -> None:
     assert sizes_of(edges) == [(8, 17), (4, 6)]
 
 
+def batches(num_layers: int, width: int) -> Any:
+    def make(**added: Any) -> Any:
+        batch = tiny_batch(num_layers, **added)
+        return batch, tiny_rows(batch, width)
+
+    return make
+
+
 def test_counted_products_are_those_that_layers_state() -> None:
     torch.manual_seed(0)
     model = GraphSAGE(hidden=8, dropout=0.0).build(num_features=6, num_classes=3).eval()
@@ -47,7 +57,7 @@ def test_counted_products_are_those_that_layers_state() -> None:
     def call(batch, x):
         return model(batch, Inputs(x=x, aggregated=False))
 
-    cost = count_cost(model, call, num_layers=2, num_features=6, num_classes=3)
+    cost = count_cost(model, call, batches(2, 6), (6, 3))
     # Forward, and backward of the weights; of the second layer's input as well.
     assert cost.macs[:3] == (0, 2 * 12 * 8, 3 * 16 * 3)
     assert cost.macs[3:] == (0, 0)
@@ -77,7 +87,7 @@ def test_edges_count_where_messages_are_made() -> None:
             return torch.zeros(batch.num_seeds, 2).index_add(0, dst, self.linear(x[src]))
 
     module = Messages()
-    cost = count_cost(module, module, num_layers=1, num_features=4, num_classes=2)
+    cost = count_cost(module, module, batches(1, 4), (4, 2))
     assert cost.macs == (0, 0, 2 * 4 * 2)
     assert cost.kept_bytes[2] >= 4 * 4
 

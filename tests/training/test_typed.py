@@ -189,7 +189,7 @@ def test_a_model_that_reads_no_types(settings, store) -> None:
     with one_line("expected sampler=neighbor, labor, weighted or full"):
         settings(*layerwise, "model=rsage")
     config = settings(*common(store), "model=sage")
-    with one_line("expected rgcn, rsage, rgat or hgt", "(tag, user, item)", "GraphSAGE"):
+    with one_line("expected rgcn, rsage, rgat, hgt or custom", "(tag, user, item)", "GraphSAGE"):
         check_reads_types(config.model, "shop", shop().vertex_types)
     config = settings(*common(store), "model=rsage", "sampler.edge_fanouts={a-b-c:[1,2]}")
     with one_line("a-b-c is no edge type of shop", "user-buys-item", error=ConfigError):

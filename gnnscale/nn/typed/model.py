@@ -7,10 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gnnscale.core import Traffic
-from gnnscale.features import FeatureStore
 from gnnscale.nn.base import Inputs, TrainableModel
-from gnnscale.nn.conv.linear import Degrees, linear
+from gnnscale.nn.conv.linear import linear
 from gnnscale.nn.cost import LayerCost
 from gnnscale.nn.functional import Activation, relu_dropout
 from gnnscale.nn.gnn import make_norm, normalize
@@ -95,31 +93,6 @@ class TypedGNN(TrainableModel):
     def _typed_layers(self) -> Sequence[TypedLayer]:
         layers: Any = self.layers
         return layers  # type: ignore[no-any-return]
-
-    def load(
-        self,
-        store: FeatureStore,
-        batch: MiniBatch,
-        degrees: Degrees,
-        *,
-        aggregates: bool,
-        dtype: torch.dtype,
-        num_threads: int,
-    ) -> Inputs:
-        """Read the rows of the input vertices of each type; of a graph without types, as usual."""
-        if not isinstance(batch, TypedMiniBatch):
-            return super().load(
-                store, batch, degrees, aggregates=False, dtype=dtype, num_threads=num_threads
-            )
-        typed_store: Any = store
-        rows, traffic = typed_store.gather_types(batch, dtype=dtype, num_threads=num_threads)
-        return Inputs(
-            x=torch.empty(0, 0),
-            aggregated=False,
-            rows=rows,
-            traffic=sum(traffic, Traffic()),
-            type_reads=tuple(part.rows for part in traffic),
-        )
 
     def forward(self, batch: MiniBatch, inputs: Inputs) -> Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32, type after type.

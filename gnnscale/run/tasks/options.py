@@ -74,7 +74,12 @@ class TaskConfig(ABC):
         """
         if types is not None:
             widths = tuple(types.widths.values())
-            return model.build_typed(schema=types.schema, widths=widths, num_classes=num_classes)
+            return model.build_typed(
+                schema=types.schema,
+                widths=widths,
+                num_classes=num_classes,
+                targets=() if types.target is None else (types.target,),
+            )
         return model.build(
             num_features=num_features, num_classes=num_classes, num_edge_features=num_edge_features
         )

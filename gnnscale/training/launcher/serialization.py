@@ -73,7 +73,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
         """Pickle a class or function by the name that an option gives it, if any.
 
-        Code keeps the name of its file, for tracebacks. Other values are pickled as by cloudpickle.
+        Code keeps the name of its file, for tracebacks. A module of torch.fx, such as one of PyG's
+        ``to_hetero``, keeps its graph, which torch would trace anew. Other values are pickled as by
+        cloudpickle.
         """
         if isinstance(value, CodeType):
             build, fields = self.dispatch_table[CodeType](value)
@@ -85,6 +87,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if module is not None and module not in self._checked:
                 self._checked.add(module)
                 self._send_by_value(module)
+        fx = sys.modules.get("torch.fx")
+        if fx is not None and isinstance(value, fx.GraphModule):
+            # The graph refers to the module, which the state does not create.
+            return _new_graph_module, (), vars(value), None, None, _set_graph_module
         return super().reducer_override(value)
 
     def _send_by_value(self, module: Any) -> None:
@@ -107,6 +113,20 @@ def _load_again(name: str) -> Any:
 
 def _build_code(build: Callable[..., CodeType], fields: Sequence[Any], file: str) -> CodeType:
     return build(*fields).replace(co_filename=file)
+
+
+def _new_graph_module() -> Any:
+    from torch.fx import GraphModule
+
+    return GraphModule.__new__(GraphModule)
+
+
+def _set_graph_module(module: Any, attributes: Mapping[str, Any]) -> None:
+    from torch import nn
+
+    root = nn.Module()
+    vars(root).update(attributes)
+    module.__init__(root, attributes["_graph"])
 
 
 def _find_unsendable(value: Any, error: Exception) -> tuple[str, Exception]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gnnscale.backend.feature_loading import FeatureLoader
+from gnnscale.backend.typed_loading import open_loader
 from gnnscale.cache import CachePlan
 from gnnscale.core import ConfigError, busy_seconds, multiplies_bfloat16, usable_cores
 from gnnscale.distributed.process_group import Group
@@ -344,7 +344,7 @@ def with_measured_step(
     threads = options.num_threads
     sampler = options.sampler.sampler(graph, seed=options.seed, num_threads=threads)
     batch = sampler.sample(seeds, 0)
-    inputs = FeatureLoader(graph, model, num_threads=threads).load(batch)
+    inputs = open_loader(graph, model, num_threads=threads).load(batch)
     objective = trainable.vertex_objective(graph, options.loss)
     seconds: list[float] = []
     with restoring(model):

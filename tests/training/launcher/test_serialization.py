@@ -245,3 +245,19 @@ def test_a_program_without_a_guard_trains_its_own_code(way: str, stores, tmp_pat
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("trained Own to") == 1
     assert "_target_: __main__.Own" in (tmp_path / "run" / "config.yaml").read_text()
+
+
+def doubled(x: torch.Tensor, factor: float | None) -> torch.Tensor:
+    return 2 * x if factor is None else factor * x
+
+
+def test_a_module_of_torch_fx_keeps_its_graph() -> None:
+    """Traced anew, ``doubled`` would get a factor that is not None."""
+    graph = torch.fx.Graph()
+    x, factor = graph.placeholder("x"), graph.placeholder("factor", default_value=None)
+    graph.output(graph.call_module("linear", (graph.call_function(doubled, (x, factor)),)))
+    module = torch.fx.GraphModule({"linear": nn.Linear(3, 2)}, graph)
+    copy = load(dump({"module": module}))["module"]
+    rows = torch.ones(4, 3)
+    assert torch.equal(copy(rows), module(rows))
+    assert copy.graph.owning_module is copy
