@@ -177,6 +177,16 @@ class GraphSchema:
         ids: IntArray = self.first_vertices[types] + offsets
         return ids
 
+    def edge_types_at(self, indptr: Array, first: int, count: int) -> IntArray:
+        """Return the edge types ``[count]`` of the edges from position ``first`` of all lists on.
+
+        ``indptr`` ``[num_rows + 1]`` are the offsets of the lists.
+        """
+        row = int(np.searchsorted(indptr, first, side="right")) - 1
+        end = int(np.searchsorted(indptr, first + count, side="left"))
+        ends = np.clip(indptr[row : end + 1], first, first + count)
+        return np.repeat(self.edge_type_of(np.arange(row, end)), np.diff(ends))
+
     def wrong_source(self, first_row: int, lengths: Array, ids: Array) -> int | None:
         """Return the position in ``ids`` of the first source of a type that its list does not hold.
 
