@@ -1,13 +1,14 @@
 """Load stage of models over graphs with types: rows of each vertex type, learned or stored."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from gnnscale.backend.feature_loading import FeatureLoader
-from gnnscale.core import Access, Array, IntArray, Traffic
+from gnnscale.backend.feature_loading import FeatureLoader, typed_edge_attr
+from gnnscale.core import Access, Array, Float32Array, IntArray, Traffic
 from gnnscale.features import FeatureStore
 from gnnscale.features.typed import TypedStore
 from gnnscale.graph import Graph, TypedFeatures
@@ -64,7 +65,15 @@ class TypedLoader(FeatureLoader):
             num_threads=self.num_threads,
         )
         learned = Traffic(rows=Access(host_bytes=self._learned_bytes(batch)))
-        return replace(inputs, traffic=inputs.traffic + learned)
+        return replace(
+            inputs, traffic=inputs.traffic + learned, edge_attr=tuple(self._edge_attr(batch))
+        )
+
+    def _edge_attr(self, batch: MiniBatch) -> Iterator[Float32Array]:
+        """Yield the features of the edges of each type in each block, if the model reads them."""
+        assert isinstance(batch, TypedMiniBatch)
+        for block in batch.blocks if self._model.uses_edge_features else ():
+            yield from typed_edge_attr(self._graph, block, num_threads=self.num_threads)
 
     def with_learned(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
         """Return ``inputs`` with the learned rows, whose gradient a backward pass collects."""

@@ -174,6 +174,17 @@ class Graph(Topology):
             edge_widths=() if self.edges.by_type is None else self.edges.by_type.widths,
         )
 
+    def feature_widths(self, *, edges: bool) -> dict[str, int] | None:
+        """Return the number of features of each vertex type, or with ``edges`` of each edge type.
+
+        Types are named as in reports. None: there are no types, or no edge has features.
+        """
+        features: object = self.edges.by_type if edges else self.features
+        if not isinstance(features, TypedFeatures):
+            return None
+        names = list(map(str, self.schema.edge_types)) if edges else self.vertex_types
+        return dict(zip(names, features.widths, strict=True))
+
     @property
     def _target(self) -> str | None:
         """Name of the vertex type of all training vertices; None: of several types, or none."""

@@ -283,6 +283,12 @@ class Topology:
         return self.edge_features if matrix is None else matrix.rows
 
     @property
+    def num_labeled_edge_features(self) -> int:
+        """Number of features of an edge in ``edges.ends``."""
+        features = self.labeled_edge_features
+        return 0 if features is None else int(features.shape[1])
+
+    @property
     def edge_labels(self) -> EdgeLabels | None:
         """Labels and split of edges. None: edges have no labels."""
         return self.edges.labels

@@ -67,7 +67,7 @@ class ModelConfig(ABC):
         if self.edge_features and not self._may_take_edge_features:
             raise ConfigError(
                 f"model.edge_features=true: expected a model whose layers read edge features, got "
-                f"{self.name}; model=gat, gatv2, gin and custom can"
+                f"{self.name}; model=gat, gatv2, gin, rgat and custom can"
             )
 
     @property
@@ -133,11 +133,16 @@ class ModelConfig(ABC):
         """Build the model; initial weights come from torch's global generator."""
 
     def build_typed(
-        self, *, schema: GraphSchema, widths: tuple[int, ...], num_classes: int
+        self,
+        *,
+        schema: GraphSchema,
+        widths: tuple[int, ...],
+        num_classes: int,
+        edge_widths: tuple[int, ...] = (),
     ) -> TrainableModel:
         """Build the model for a graph with types, whose vertices have ``widths`` features.
 
-        ConfigError, as in this base class: the model reads no types.
+        Edges have ``edge_widths`` features by type; empty: none. ConfigError, as in this base class: the model reads no types.
         """
         raise ConfigError(f"model: expected rgcn, rsage, rgat or hgt, got {self.name}")
 

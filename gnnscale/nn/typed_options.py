@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -70,8 +71,27 @@ class TypedModel(ModelConfig):
     def layer(self, schema: GraphSchema, num_out: int, *, last: bool) -> TypedLayer:
         """Build a layer from ``hidden`` to ``num_out`` features; ``last``: it is the last layer."""
 
+    def edge_layer(
+        self, schema: GraphSchema, num_out: int, *, last: bool, edge_widths: Sequence[int]
+    ) -> TypedLayer:
+        """Build a layer, as ``layer`` does, that reads ``edge_widths[r]`` features of an edge.
+
+        The base raises NotImplementedError: only architectures that read edge features override it.
+        """
+        raise NotImplementedError(f"{self.name} takes no edge features")
+
+    @property
+    def takes_edge_features(self) -> bool:
+        """Whether layers can read edge features: the subclass overrides ``edge_layer``."""
+        return type(self).edge_layer is not TypedModel.edge_layer
+
     def build_typed(
-        self, *, schema: GraphSchema, widths: tuple[int, ...], num_classes: int
+        self,
+        *,
+        schema: GraphSchema,
+        widths: tuple[int, ...],
+        num_classes: int,
+        edge_widths: tuple[int, ...] = (),
     ) -> TypedGNN:
         """Build the model; initial weights come from torch's global generator.
 
@@ -79,16 +99,22 @@ class TypedModel(ModelConfig):
             schema: types of the graph; numbers of vertices do not matter.
             widths: number of features of each vertex type, above 0.
             num_classes: number of features of an output row.
+            edge_widths: number of features of each edge type, read if the layers can; empty: none.
         """
         from torch import nn
 
         from gnnscale.nn.typed.model import TypedGNN
 
         layers = []
+        reads_edges = self.edge_width(max(edge_widths, default=0)) > 0
         for index in range(self.num_layers):
             last = index + 1 == self.num_layers
             num_out = num_classes if last and not self.ends_with_product else self.hidden
-            layers.append(self.layer(schema, num_out, last=last))
+            if reads_edges:
+                layer = self.edge_layer(schema, num_out, last=last, edge_widths=edge_widths)
+            else:
+                layer = self.layer(schema, num_out, last=last)
+            layers.append(layer)
         num_outputs = len(widths) if self.ends_with_product else 0
         return TypedGNN(
             layers,
@@ -102,8 +128,12 @@ class TypedModel(ModelConfig):
 
     def build(self, *, num_features: int, num_classes: int, num_edge_features: int = 0) -> TypedGNN:
         """Build the model for a graph without types; it has one type of vertices and of edges."""
-        schema = GraphSchema.homogeneous(0)
-        return self.build_typed(schema=schema, widths=(num_features,), num_classes=num_classes)
+        return self.build_typed(
+            schema=GraphSchema.homogeneous(0),
+            widths=(num_features,),
+            num_classes=num_classes,
+            edge_widths=(num_edge_features,),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,9 +202,22 @@ class RGAT(AttentionModel):
 
     def layer(self, schema: GraphSchema, num_out: int, *, last: bool) -> TypedLayer:
         """Build a layer; ``last``: heads are averaged, else concatenated."""
+        return self.edge_layer(schema, num_out, last=last, edge_widths=())
+
+    def edge_layer(
+        self, schema: GraphSchema, num_out: int, *, last: bool, edge_widths: Sequence[int]
+    ) -> TypedLayer:
+        """Build a layer whose attention reads ``edge_widths[r]`` features of an edge of type r."""
         from gnnscale.nn.typed.attention import RGATLayer
 
-        return RGATLayer(schema, self.hidden, num_out, num_heads=self.num_heads, average=last)
+        return RGATLayer(
+            schema,
+            self.hidden,
+            num_out,
+            num_heads=self.num_heads,
+            average=last,
+            edge_widths=edge_widths,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,12 @@ def read_by_type(model: ModelConfig, graph: Graph, *, seed: int | None) -> Graph
         dtype: Any = graph.feature_dtype
         matrix = FeatureMatrix(rows=graph.features, dtype=dtype, width=graph.num_features)
         graph = _with_features(replace(graph, types=graph.schema), TypedFeatures([matrix]))
+        if graph.edge_features is not None:
+            width = graph.num_edge_features
+            of_edges = FeatureMatrix(rows=graph.edge_features, dtype="float32", width=width)
+            by_type = TypedFeatures([of_edges])
+            edges = replace(graph.edges, features=None, by_type=by_type, labeled_type=0)
+            graph = replace(graph, edges=edges)
     features: object = graph.features
     assert isinstance(features, TypedFeatures)
     missing = [

@@ -70,11 +70,10 @@ class TaskConfig(ABC):
         """Build the model to train, with initial weights from torch's global generator.
 
         It has ``num_classes`` outputs per vertex, classes or regression targets. ``types`` are
-        those of the graph; None: it has none.
+        those of the graph; None: it has none. ``num_edge_features`` are those of labeled edges.
         """
         if types is not None:
-            widths = tuple(types.widths.values())
-            return model.build_typed(schema=types.schema, widths=widths, num_classes=num_classes)
+            return _build_typed(model, types, num_classes)
         return model.build(
             num_features=num_features, num_classes=num_classes, num_edge_features=num_edge_features
         )
@@ -85,7 +84,7 @@ class TaskConfig(ABC):
             model,
             num_features=graph.num_features,
             num_classes=self.labels(graph).num_classes,
-            num_edge_features=graph.num_edge_features,
+            num_edge_features=graph.num_labeled_edge_features,
             types=graph.input_types,
         )
 
@@ -115,6 +114,15 @@ class TaskInputs:
     num_threads: int  #: threads that compute structural features
 
 
+def _build_typed(model: ModelConfig, types: InputTypes, num_classes: int) -> TrainableModel:
+    return model.build_typed(
+        schema=types.schema,
+        widths=tuple(types.widths.values()),
+        num_classes=num_classes,
+        edge_widths=types.edge_widths,
+    )
+
+
 def _build_rows(
     model: ModelConfig, num_features: int, num_edge_features: int, types: InputTypes | None
 ) -> TrainableModel:
@@ -122,8 +130,7 @@ def _build_rows(
     width = model.row_width
     assert width is not None  # other models are refused before
     if types is not None:
-        widths = tuple(types.widths.values())
-        return model.build_typed(schema=types.schema, widths=widths, num_classes=width)
+        return _build_typed(model, types, width)
     return model.build(
         num_features=num_features, num_classes=width, num_edge_features=num_edge_features
     )
