@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnscale.core import Array, Float32Array, GraphError, IntArray, brief
+from gnnscale.core import Array, GraphError, IntArray, brief
 from gnnscale.data import validation
 from gnnscale.data.labels import Labels, read_labels
 from gnnscale.data.storage import standardize

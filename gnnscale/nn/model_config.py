@@ -142,7 +142,8 @@ class ModelConfig(ABC):
     ) -> TrainableModel:
         """Build the model for a graph with types, whose vertices have ``widths`` features.
 
-        Edges have ``edge_widths`` features by type; empty: none. ConfigError, as in this base class: the model reads no types.
+        Edges have ``edge_widths`` features by type; empty: none. ConfigError, as in this base
+        class: the model reads no types.
         """
         raise ConfigError(f"model: expected rgcn, rsage, rgat or hgt, got {self.name}")
 

@@ -262,9 +262,7 @@ class EdgeSampler(minibatch.WrappingSampler):
     known when their labels are not.
     """
 
-    def __init__(
-        self, sampler: minibatch.Sampler, ends: IntArray, features: Array | None
-    ) -> None:
+    def __init__(self, sampler: minibatch.Sampler, ends: IntArray, features: Array | None) -> None:
         """Wrap the vertex sampler ``sampler``.
 
         Rows of ``ends`` ``[n, 2]`` and of ``features`` (None: there are none) are edges.

@@ -215,10 +215,10 @@ class TypedProgram:
             target=ascii(target or next(iter(self.types.widths))),
         )
 
-
     def _edge_dims(self) -> str:
         pairs = zip(self.types.edges, self._edge_widths, strict=True)
-        return f"edge_dims = {ascii({tuple(edge): width or None for edge, width in pairs})}\n"
+        dims = {tuple(edge): width or None for edge, width in pairs}
+        return f"edge_dims = {dims!a}\n"
 
 
 def _conv(layer: TypedLayer) -> tuple[str, list[str]]:

@@ -307,7 +307,6 @@ class InputSchema:
         )
         return replace(graph, features=rows)
 
-
     def _fit_edge_types(self, graph: Graph, unseen: str) -> Graph:
         """Return a graph with types, the features of its edges arranged and scaled type by type.
 

@@ -277,7 +277,8 @@ def _user_score(name: str, outputs: Float32Array, labels: Array) -> float:
 def edge_type_of_labels(graph: Graph) -> int:
     """Return the edge type of labeled edges, by its number in the schema of ``graph``.
 
-    If the graph does not tell, it is the first between the vertex types that they join. ConfigError: there are several edge types, and no list of labeled edges.
+    If the graph does not tell, it is the first between the vertex types that they join.
+    ConfigError: there are several edge types, and no list of labeled edges.
     """
     schema, ends = graph.schema, graph.edges.ends
     if len(schema.edge_types) == 1:

@@ -88,7 +88,8 @@ def test_a_shop(shop: Any, caplog: pytest.LogCaptureFixture) -> None:
 def test_columns_of_edges_that_nothing_reads_are_logged(shop: Any, caplog: Any) -> None:
     caplog.set_level("INFO")
     shop(orders="user_id,item_id,note,day\nann,10,a,1\n").open()
-    note = "orders.csv: not read: note, day; see dataset.weight and dataset.foreign_keys"
+    note = "orders.csv: not read: note, day; see dataset.edge_features, dataset.weight and "
+    note += "dataset.foreign_keys"
     assert note in caplog.text
     caplog.clear()
     shop().open()
