@@ -169,7 +169,7 @@ def edge_attr(graph: Graph, block: Block, *, num_threads: int) -> Float32Array:
         raise GraphError(
             f"{graph.path or graph.name}: its edges have no features, which the model reads"
         )
-    return _gather((features, "float32"), rows, num_threads)
+    return _gather(graph, (features, "float32"), rows, num_threads)
 
 
 def typed_edge_attr(
@@ -186,19 +186,27 @@ def typed_edge_attr(
         if matrix is None or edges.edge_rows is None:
             parts.append(np.empty((edges.num_edges, 0), np.float32))
         else:
-            parts.append(_gather((matrix.rows, matrix.dtype), edges.edge_rows, num_threads))
+            table = matrix.rows, matrix.dtype
+            parts.append(_gather(graph, table, edges.edge_rows, num_threads))
     return tuple(parts)
 
 
-def _gather(table: tuple[Array, str], rows: UInt32Array, num_threads: int) -> Float32Array:
-    """Return ``rows`` of ``table``, an array and its type, as float32."""
+def _gather(
+    graph: Graph, table: tuple[Array, str], rows: UInt32Array, num_threads: int
+) -> Float32Array:
+    """Return ``rows`` of ``table``, an array and its type, as float32.
+
+    GraphError: ``graph`` has a row that is out of range.
+    """
     features, dtype = table
     narrow = len(features) <= _MAX_INT32
     ids: Array = rows.view(np.int32) if narrow else rows.astype(np.int64)
     out = ops.empty((len(ids), features.shape[1]), torch.float32)
-    attr: Float32Array = ops.gather(
-        (features, dtype), ids, out=out, num_threads=num_threads
-    ).numpy()
+    try:
+        ops.gather((features, dtype), ids, out=out, num_threads=num_threads)
+    except ValueError as error:
+        raise ops.damaged(graph.path or graph.name, f"edge_rows: {error}") from None
+    attr: Float32Array = out.numpy()
     return attr
 
 

@@ -9,7 +9,7 @@ def type_table(graph: Graph) -> list[str]:
     """Return aligned lines on the types of ``graph``, one for each type of vertices and of edges.
 
     Lines of vertex types have the number of vertices and the features, lines of edge types the
-    number of edges, the mean in-degree of a destination, and the features of edges if they have any.
+    number of edges, the mean in-degree of a destination, and features if the edges have any.
     """
     schema, features, by_type = graph.schema, graph.features, graph.edges.by_type
     matrices = features.matrices if isinstance(features, TypedFeatures) else ()
