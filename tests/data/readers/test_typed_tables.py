@@ -113,7 +113,7 @@ def edge_rows(graph: Graph) -> list[Any]:
     ]
 
 
-def test_features_of_edges(shop: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_features_of_edges(shop: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """An amount, whether it is empty, card and cash, and days; the mean amount is 3."""
     caplog.set_level("INFO")
     graph = shop(orders=BOUGHT, unknown_ids="drop", **OF_EDGES).open()
@@ -135,6 +135,12 @@ def test_features_of_edges(shop: Any, caplog: pytest.LogCaptureFixture) -> None:
     assert [check for check in verify_store(graph.path) if check.problem] == []
     again = shop(orders=BOUGHT, unknown_ids="drop", **OF_EDGES).read_graph()
     assert edge_rows(again) == edge_rows(graph)
+    graph.save(tmp_path / "copy")
+    assert read_type_columns(Graph.open(tmp_path / "copy"), edges=True) == columns
+    graph.without_edge_features().save(tmp_path / "bare")
+    bare = Graph.open(tmp_path / "bare")
+    assert read_type_columns(bare, edges=True) == {}
+    assert read_type_columns(bare) == read_type_columns(graph)
 
 
 def test_features_of_edges_scaled_dropped_and_chosen_as_categories(shop: Any) -> None:
@@ -341,6 +347,12 @@ def test_frames_are_the_graph_of_their_files(shop: Any, tmp_path: Path) -> None:
     graph = from_tables({"user": users.set_index("id"), "item": items}, edges, **arguments)
     assert graph.content == files.content
     assert read_ids(graph).to_pylist() == read_ids(files).to_pylist()
+    chosen = {("user", "buys", "item"): ["weight"]}
+    rated = from_tables(
+        *({"user": users.set_index("id"), "item": items}, edges),
+        **(arguments | {"weight": None, "edge_features": chosen}),
+    )
+    assert edge_rows(rated)[0] == [[1], [3], [2]]
     keys = {("order", "user_id"): "user", ("order", "item_id"): "item"}
     frames = {"user": users, "item": items, "order": orders}
     relational = from_tables(frames, foreign_keys=keys, **arguments)
