@@ -446,8 +446,8 @@ def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
         check_edge_rows(path, arrays, types.schema, types.edge_features)
         labeled = types.labeled_edges
         entry = None if labeled is None else types.edge_features[labeled]
-        if entry is not None:
-            rows, name = len(arrays.get(EDGE_ENDS, ())), typed_edge_features(entry.file)
+        if entry is not None and EDGE_ENDS in arrays:
+            rows, name = len(arrays[EDGE_ENDS]), typed_edge_features(entry.file)
             if rows != len(arrays[name]):
                 raise GraphError(f"{path / name}.npy: {len(arrays[name])} rows of {rows} edges")
     if EDGE_LABELS in arrays:

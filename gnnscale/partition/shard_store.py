@@ -13,7 +13,7 @@ from gnnscale.core import Array, GraphError, track
 from gnnscale.core.artifact import check_space, new_folder, npy, open_regular
 from gnnscale.core.sorted_sets import distinct
 from gnnscale.core.types import BoolArray, Float32Array, Int16Array, IntArray, UInt32Array
-from gnnscale.graph import Graph, ShardedFeatures, store_format
+from gnnscale.graph import EdgeData, Graph, ShardedFeatures, store_format
 from gnnscale.partition.base import UNREACHED, Parts
 from gnnscale.partition.store import describe
 from gnnscale.sampling.seed_order import labeled_vertices
@@ -37,7 +37,8 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
 
     - adjacency lists, with edge weights and edge rows: only of vertices fewer than ``num_hops``
       hops away; all other lists are empty,
-    - edge features: only of the edges in these lists; the file has holes in place of other rows,
+    - edge features: only of the edges in these lists; the file has holes in place of other rows;
+      with types, of all edges,
     - features: only of vertices up to ``num_hops`` hops away; the file has holes in place of other
       rows,
     - training vertices: only those that the part owns,
@@ -107,7 +108,9 @@ def _write_arrays(
     row_bytes = graph.features[:1].nbytes
     edge_bytes = graph.indices.itemsize
     edge_bytes += 4 * ((graph.edge_weights is not None) + (graph.edge_rows is not None))
-    edge_bytes += 4 * graph.num_edge_features  # an upper bound, since edges share rows
+    by_type = graph.edges.by_type
+    if by_type is None:
+        edge_bytes += 4 * graph.num_edge_features  # an upper bound, since edges share rows
     disk = int(indptr[-1]) * edge_bytes + int(present.sum()) * row_bytes
     check_space(f"{folder}: a part of {graph.name}", folder, disk=disk)
     name = f"writing {folder.name.removesuffix('.partial').lstrip('.')}"
@@ -127,6 +130,15 @@ def _write_arrays(
         arrays[store_format.WEIGHTS] = npy.write_rows(
             folder / f"{store_format.WEIGHTS}.npy", weights, np.dtype(np.float32)
         )
+    if graph.edge_rows is not None and by_type is not None:
+        check_space(f"{folder}: features of edges", folder, disk=by_type.nbytes)
+        rows = _listed_values(graph, graph.edge_rows, listed, f"{name}: rows of edges")
+        file = folder / f"{store_format.EDGE_ROWS}.npy"
+        arrays[store_format.EDGE_ROWS] = npy.write_rows(file, rows, np.dtype(np.uint32))
+        arrays |= {
+            array: npy.write_array(folder / f"{array}.npy", values)
+            for array, values in EdgeData(by_type=by_type).arrays().items()
+        }
     if graph.edge_rows is not None and graph.edge_features is not None:
         arrays |= _write_edge_features(
             folder, graph, graph.edge_rows, graph.edge_features, listed, name
