@@ -132,9 +132,9 @@ def _write_arrays(
         )
     if graph.edge_rows is not None and by_type is not None:
         check_space(f"{folder}: features of edges", folder, disk=by_type.nbytes)
-        rows = _listed_values(graph, graph.edge_rows, listed, f"{name}: rows of edges")
+        numbers = _listed_values(graph, graph.edge_rows, listed, f"{name}: rows of edges")
         file = folder / f"{store_format.EDGE_ROWS}.npy"
-        arrays[store_format.EDGE_ROWS] = npy.write_rows(file, rows, np.dtype(np.uint32))
+        arrays[store_format.EDGE_ROWS] = npy.write_rows(file, numbers, np.dtype(np.uint32))
         arrays |= {
             array: npy.write_array(folder / f"{array}.npy", values)
             for array, values in EdgeData(by_type=by_type).arrays().items()
