@@ -253,7 +253,11 @@ class FeatureLoader:
         For a graph on disk the traffic includes all reads of lists since the last call, also for
         batches sampled ahead.
         """
-        inputs = self.read(batch, self.degrees_of(batch.input_vertices, batch.blocks[0]))
+        degrees = self.degrees_of(batch.input_vertices, batch.blocks[0])
+        return self.with_list_reads(self.read(batch, degrees))
+
+    def with_list_reads(self, inputs: Inputs) -> Inputs:
+        """Return ``inputs`` with the reads of lists since the last call in its traffic."""
         if self._graph.lists is None:
             return inputs
         # The reads include those of batches sampled ahead.

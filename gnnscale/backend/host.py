@@ -43,7 +43,7 @@ class CpuBackend:
         """
         if self._model.vertex_rows is None:
             return self._loader.load(batch)
-        return self._loader.without_rows(batch)
+        return self._loader.with_list_reads(self._loader.without_rows(batch))
 
     def on_host(self, batch: MiniBatch) -> MiniBatch:
         """Return ``batch``, which is in host memory."""

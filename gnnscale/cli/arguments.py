@@ -274,6 +274,8 @@ def _parsed(argument: str) -> Any:
         reason = one_line(str(error).partition("\n")[0], 120)
         quotes = texts.working_quotes(argument)
         hint = "" if quotes is None else f"; a text goes in quotes, {shlex.quote(quotes)}"
+        if argument.partition("=")[2].lstrip().startswith("{"):
+            hint = "; keys here are ASCII letters without quotes, config=FILE.yaml takes any"
         raise ConfigError(
             f"{brief(argument)}: cannot be read as an option ({reason}){hint}"
         ) from None

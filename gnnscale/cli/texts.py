@@ -32,7 +32,9 @@ def as_typed(argument: str, command: str, *, sweep: bool) -> str:
         return argument
     option = name.lstrip("+")
     kind = kind_of(option, value, command)
-    if kind is None or (f"{option}." in _kinds(command) and _is_mapping(value)):
+    if f"{option}." in _kinds(command) and value.startswith("{") and value.endswith("}"):
+        return argument if _is_mapping(value) else f"{name}={_mapping_as_typed(value)}"
+    if kind is None:
         return argument
     read = _list_as_typed if kind == "texts" else _value_as_typed
     parts = _split(value) if sweep else [value]
@@ -117,13 +119,20 @@ def repeated_key(value: str) -> str | None:
         return None
     for part in _split(inner[1:-1]):
         key, _, content = part.partition(":")
-        key = key.strip().strip("'\"")
+        key = key.strip()
         if key in keys:
             return key
         keys.add(key)
         if (inside := repeated_key(content)) is not None:
             return inside
     return None
+
+
+def _mapping_as_typed(value: str) -> str:
+    """Return a mapping, each text in its values quoted if Hydra would otherwise not read it."""
+    pairs = [part.partition(":") for part in _split(value[1:-1]) if part.strip()]
+    read = [f"{key}:{_value_as_typed(content.strip(), 'mixed')}" for key, _, content in pairs]
+    return f"{{{','.join(read)}}}"
 
 
 def _list_as_typed(value: str, kind: str) -> str:

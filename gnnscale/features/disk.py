@@ -54,13 +54,15 @@ class DiskRows:
         )
 
     @classmethod
-    def of(cls, graph: Graph, *, max_gap_bytes: int) -> "DiskRows":
-        """Open the feature file of ``graph``; ConfigError: the features are in memory."""
+    def of(cls, graph: Graph, *, max_gap_bytes: int, vertex_type: int = 0) -> "DiskRows":
+        """Open the feature file of a vertex type; ConfigError: the features are in memory.
+
+        ``vertex_type`` is a position in the schema of ``graph``.
+        """
+        rows, matrix = mapped_features(graph, vertex_type), graph.matrices[vertex_type]
+        assert matrix is not None
         return cls(
-            mapped_features(graph),
-            dtype_name=graph.feature_dtype,
-            num_features=graph.num_features,
-            max_gap_bytes=max_gap_bytes,
+            rows, dtype_name=matrix.dtype, num_features=matrix.width, max_gap_bytes=max_gap_bytes
         )
 
     def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
@@ -92,20 +94,34 @@ class DiskRows:
         self._reader.close()
 
 
-def features_file(graph: Graph) -> Path:
-    """Return the path of the feature file of ``graph``; ConfigError: the features are in memory."""
-    return Path(str(mapped_features(graph).filename))
+def features_file(graph: Graph, vertex_type: int = 0) -> Path:
+    """Return the path of a vertex type's feature file; ConfigError: the features are in memory."""
+    return Path(str(mapped_features(graph, vertex_type).filename))
 
 
-def mapped_features(graph: Graph) -> np.memmap[Any, Any]:
-    """Return the mapped features of ``graph``; ConfigError: they are in memory, without a file."""
-    features: Any = graph.features
-    if not isinstance(features, np.memmap) or not features.flags.c_contiguous:
+def mapped_features(graph: Graph, vertex_type: int = 0) -> np.memmap[Any, Any]:
+    """Return the mapped features of a vertex type; ConfigError: they are in memory, or none."""
+    matrix = graph.matrices[vertex_type]
+    rows: Any = None if matrix is None else matrix.rows
+    if not isinstance(rows, np.memmap) or not rows.flags.c_contiguous:
         raise ConfigError(
             f"features=disk: expected features in a file, got those of {graph.path or graph.name} "
             "in memory; a graph store on disk has them in a file"
         )
-    return features
+    return rows
+
+
+def types_in_files(graph: Graph) -> list[int]:
+    """Return the positions in the schema of the vertex types whose features are in files.
+
+    Without such a type it is the first type, which ``mapped_features`` refuses.
+    """
+    numbers = [
+        number
+        for number, matrix in enumerate(graph.matrices)
+        if matrix is not None and isinstance(matrix.rows, np.memmap) and len(matrix.rows)
+    ]
+    return numbers or [0]
 
 
 _SEED = 0
@@ -203,15 +219,15 @@ def _reads_per_s(file: str, size: int, num_bytes: int, *, depth: int, seconds: f
 
 #: Bytes of the offset of a resident list.
 _OFFSET_BYTES = 8
-#: Bytes of a bitmap block, which says which of 64 vertices have a resident list.
-_BLOCK_BYTES, _BLOCK_VERTICES = 16, 64
+#: Bytes of a bitmap block, which says which of 64 lists are resident.
+_BLOCK_BYTES, _BLOCK_LISTS = 16, 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResidentAdjacency:
     """Choice of the adjacency lists that host memory holds, with the expected hits."""
 
-    vertices: IntArray  #: ``[k]`` vertices of the lists, ascending, of the type of ``indices``
+    rows: IntArray  #: ``[k]`` numbers of the lists, ascending, of the type of ``indices``
     part: float  #: share of the graph's edges in the lists, 0 to 1
     expected_hits: float  #: expected share of list reads that memory serves, 0 to 1
 
@@ -222,30 +238,30 @@ def choose_resident_lists(
     """Return the adjacency lists with the most reads per byte that fit into ``memory_bytes``.
 
     Legion (Sun et al. 2023, section 4.2.1) ranks lists by hotness. Here hotness is divided by the
-    bytes of a list, since sampling reads few entries of a long list. ``reads`` (``[num_vertices]``)
+    bytes of a list, since sampling reads few entries of a long list. ``reads`` (``[num_lists]``)
     are expected reads of each list, in any unit; memory includes offsets and bitmap.
     """
     degrees = np.diff(graph.indptr)
     num_bytes = degrees * graph.indices.itemsize + _OFFSET_BYTES
     read = np.flatnonzero((degrees > 0) & (reads > 0))
     order = read[np.argsort(-reads[read] / num_bytes[read], kind="stable")]
-    bitmap = (graph.num_vertices // _BLOCK_VERTICES + 1) * _BLOCK_BYTES
+    bitmap = (len(degrees) // _BLOCK_LISTS + 1) * _BLOCK_BYTES
     fitting = np.cumsum(num_bytes[order]) <= memory_bytes - bitmap
-    vertices = np.sort(order[fitting]).astype(graph.indices.dtype)
+    rows = np.sort(order[fitting]).astype(graph.indices.dtype)
     total = float(reads[read].sum(dtype=np.float64))
     return ResidentAdjacency(
-        vertices=vertices,
-        part=float(degrees[vertices].sum()) / max(graph.num_edges, 1),
-        expected_hits=float(reads[vertices].sum(dtype=np.float64)) / total if total else 0.0,
+        rows=rows,
+        part=float(degrees[rows].sum()) / max(graph.num_edges, 1),
+        expected_hits=float(reads[rows].sum(dtype=np.float64)) / total if total else 0.0,
     )
 
 
-def open_lists(graph: Graph, vertices: IntArray, *, max_gap_bytes: int) -> ops.DiskLists:
-    """Return a reader of ``graph.indices`` in a file, with the lists of ``vertices`` in memory.
+def open_lists(graph: Graph, rows: IntArray, *, max_gap_bytes: int) -> ops.DiskLists:
+    """Return a reader of ``graph.indices`` in a file, with the lists ``rows`` in memory.
 
-    ``vertices`` ascend. ``max_gap_bytes`` is the largest gap between two neighbors that one request
-    reads. ConfigError: there is no file. GraphError: the topology is damaged. OSError: the file
-    cannot be read.
+    ``rows`` ascend: they are vertices, or with types rows of the schema. ``max_gap_bytes`` is the
+    largest gap between two neighbors that one request reads. ConfigError: there is no file.
+    GraphError: the topology is damaged. OSError: the file cannot be read.
     """
     indices = mapped_indices(graph)
     with ops.naming_graph(graph.path or graph.name):
@@ -253,7 +269,7 @@ def open_lists(graph: Graph, vertices: IntArray, *, max_gap_bytes: int) -> ops.D
             str(indices.filename),
             graph.indptr,
             indices,
-            vertices,
+            rows,
             offset=indices.offset,
             max_gap_bytes=min(max_gap_bytes, MAX_GAP_BYTES),
         )

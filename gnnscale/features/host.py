@@ -123,14 +123,18 @@ def read_from_disk(graph: Graph) -> bool:
     If so, advise the system of random access. It would otherwise read megabytes around each row,
     and evict as many other rows for them.
     """
-    source: Any = graph.features
-    while hasattr(source, "base"):
-        source = source.base
-    if not isinstance(source, mmap.mmap):
+    files, num_bytes = [], graph.mapped_bytes
+    for matrix in graph.matrices:
+        source: Any = None if matrix is None else matrix.rows
+        while hasattr(source, "base"):
+            source = source.base
+        if matrix is not None and isinstance(source, mmap.mmap):
+            files.append(source)
+            num_bytes += matrix.rows.nbytes
+    if not files or num_bytes <= read_memory().available:
         return False
-    if graph.feature_bytes + graph.mapped_bytes <= read_memory().available:
-        return False
-    source.madvise(mmap.MADV_RANDOM)
+    for file in files:
+        file.madvise(mmap.MADV_RANDOM)
     return True
 
 

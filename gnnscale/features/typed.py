@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from typing import NoReturn
 
+import numpy as np
 import torch
 
 from gnnscale import ops
 from gnnscale.core import Array, Traffic
 from gnnscale.features.base import FeatureStore
-from gnnscale.features.host import HostFeatures
+from gnnscale.features.host import HostFeatures, read_from_disk
 from gnnscale.graph import Graph, GraphSchema, TypedFeatures
 from gnnscale.sampling import TypedMiniBatch
 
@@ -26,18 +27,24 @@ class TypedStore(FeatureStore):
 
     @classmethod
     def of(cls, graph: Graph, *, learned: bool = False) -> "TypedStore":
-        """Return the store of the features of ``graph`` in host memory.
+        """Return the store of the features of ``graph`` in host memory, or in mapped files.
 
         Rows that a model learns are left out unless ``learned``.
         """
         features: object = graph.features
         assert isinstance(features, TypedFeatures)
+        from_disk = read_from_disk(graph)
         return cls(
             graph.schema,
             [
                 None
                 if matrix is None or (number in features.learned and not learned)
-                else HostFeatures(matrix.rows, matrix.dtype, num_features=matrix.width)
+                else HostFeatures(
+                    matrix.rows,
+                    matrix.dtype,
+                    num_features=matrix.width,
+                    from_disk=from_disk and isinstance(matrix.rows, np.memmap),
+                )
                 for number, matrix in enumerate(features.matrices)
             ],
         )
@@ -68,11 +75,8 @@ class TypedStore(FeatureStore):
 
         ``vertices`` are global ids.
         """
-        store = self.stores[vertex_type]
-        if store is None:
-            return ops.empty((len(vertices), 0), dtype), Traffic()
-        first = self.schema.vertices(vertex_type).start
-        return store.gather(vertices - first, dtype=dtype, num_threads=num_threads)
+        ids = vertices - self.schema.vertices(vertex_type).start
+        return self._read(vertex_type, ids, dtype, num_threads)
 
     def gather_types(
         self, batch: TypedMiniBatch, *, dtype: torch.dtype, num_threads: int
@@ -82,10 +86,22 @@ class TypedStore(FeatureStore):
         ``dtype`` is float32 or bfloat16.
         """
         rows, traffic = [], Traffic()
-        for number in range(len(self.stores)):
-            part, read = self.rows_of(
-                number, batch.vertices(number), dtype=dtype, num_threads=num_threads
-            )
+        for number, ids in enumerate(self._ids(batch)):
+            part, read = self._read(number, ids, dtype, num_threads)
             rows.append(part)
             traffic += read
         return tuple(rows), traffic
+
+    def _ids(self, batch: TypedMiniBatch) -> list[Array]:
+        """Return for each vertex type the rows to read: its input vertices, counted from 0."""
+        firsts = self.schema.first_vertices[:-1].tolist()
+        return [batch.vertices(number) - first for number, first in enumerate(firsts)]
+
+    def _read(
+        self, vertex_type: int, ids: Array, dtype: torch.dtype, num_threads: int
+    ) -> tuple[torch.Tensor, Traffic]:
+        store = self.stores[vertex_type]
+        if store is None or not len(ids):
+            width = 0 if store is None else store.width
+            return ops.empty((len(ids), width), dtype), Traffic()
+        return store.gather(ids, dtype=dtype, num_threads=num_threads)

@@ -109,7 +109,8 @@ class Graph(Topology):
         metric: ``accuracy``, ``micro_f1`` or ``roc_auc``; ``rmse`` for regression.
         origin: source of the graph.
         degrees: ``[num_vertices]`` uint32 in-degrees in the full graph, if this graph is a part
-            with some adjacency lists missing. None: degrees follow from ``indptr``.
+            with some adjacency lists missing; with types, the lengths of all lists in the full
+            graph. None: degrees follow from ``indptr``.
         edges: data of edges.
         lists: ``ops.DiskLists`` if samplers read neighbors from disk. None: samplers read
             ``indices``.
@@ -236,6 +237,14 @@ class Graph(Topology):
         return self.labels.dtype.kind == "f"
 
     @property
+    def matrices(self) -> tuple[FeatureMatrix | None, ...]:
+        """Features of each vertex type of the schema; None: the type has none."""
+        if isinstance(self.features, TypedFeatures):
+            return self.features.matrices
+        dtype: Any = self.feature_dtype
+        return (FeatureMatrix(rows=self.features, dtype=dtype, width=self.num_features),)
+
+    @property
     def feature_bytes(self) -> int:
         """Bytes of the feature matrix of all vertices, as stored."""
         return self.features.nbytes
@@ -266,6 +275,28 @@ class Graph(Topology):
                 raise GraphError(f"{self.name}: features must be finite")
             rows[part] = quantized(values, dtype)
         return replace(self, features=rows, feature_dtype=dtype, num_quantized=width)
+
+    def without_types(self) -> Graph:
+        """Return the graph with one list of neighbors a vertex, over all edge types, and no types.
+
+        A graph without types returns itself. The result shares all arrays but ``indptr``, has no
+        features of vertices, and reads neighbors in memory.
+        """
+        if self.types is None:
+            return self
+        degrees = self.degrees
+        if degrees is not None:
+            offsets = np.concatenate([[0], np.cumsum(degrees, dtype=np.int64)])
+            degrees = np.diff(self.types.vertex_offsets(offsets)).astype(np.uint32)
+        return replace(
+            self,
+            degrees=degrees,
+            indptr=self.types.vertex_offsets(self.indptr),
+            features=np.empty((self.num_vertices, 0), np.float32),
+            feature_dtype="float32",
+            types=None,
+            lists=None,
+        )
 
     def without_edge_features(self) -> Graph:
         """Return the graph without edge features, for a model that does not use them."""
@@ -352,7 +383,7 @@ class Graph(Topology):
             "num_classes": self.num_classes,
             "feature_dtype": self.feature_dtype,
             "num_features": self.num_features,
-            "types": _type_entry(self),
+            "types": type_entry(self),
             "metric": self.metric,
             "attainable_accuracy": self.attainable_accuracy,
             "edge_labels": labels and {"num_classes": labels.num_classes, "metric": labels.metric},
@@ -423,7 +454,8 @@ def _store_arrays(graph: Graph) -> dict[str, Array]:
     return arrays
 
 
-def _type_entry(graph: Graph) -> store_format.TypeEntry | None:
+def type_entry(graph: Graph) -> store_format.TypeEntry | None:
+    """Return the entry of ``meta.json`` for the graph's types; None: it has none."""
     features: object = graph.features
     if not isinstance(features, TypedFeatures):
         return None

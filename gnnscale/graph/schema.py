@@ -187,6 +187,20 @@ class GraphSchema:
         ends = np.clip(indptr[row : end + 1], first, first + count)
         return np.repeat(self.edge_type_of(np.arange(row, end)), np.diff(ends))
 
+    def vertex_offsets(self, indptr: Int64Array) -> Int64Array:
+        """Return where the neighbors of each vertex begin, over all edge types that end at it.
+
+        ``indptr`` ``[num_rows + 1]`` has the offsets of the lists; those of a vertex lie one after
+        the other. The result is ``[num_vertices + 1]``, offsets into the same ``indices``.
+        """
+        offsets = np.full(self.num_vertices + 1, indptr[-1], np.int64)
+        strides = np.bincount(self.destinations, minlength=len(self.vertex_types))
+        for number, stride in enumerate(strides.tolist()):
+            first, end = self.first_rows[number : number + 2]
+            firsts = indptr[first:end:stride] if stride else indptr[first]
+            offsets[self.vertices(number)] = firsts
+        return offsets
+
     def wrong_source(self, first_row: int, lengths: Array, ids: Array) -> int | None:
         """Return the position in ``ids`` of the first source of a type that its list does not hold.
 

@@ -218,8 +218,8 @@ class StoreMeta:
                 f"num_vertices is {self.num_vertices}, types have "
                 f"{self.types.schema.num_vertices} vertices"
             )
-        if self.types is not None and self.part is not None:
-            raise ValueError("part: a graph with types is not divided")
+        if self.types is not None and self.divides_rows:
+            raise ValueError("part: rows of a graph with types are not divided")
 
     @property
     def content(self) -> str:
@@ -470,7 +470,7 @@ def _forms(meta: StoreMeta) -> dict[str, Form]:
         forms[OWNER] = np.dtype(np.int16), (rows,)
         forms["features"] = FEATURE_DTYPES[meta.feature_dtype], (None, meta.num_features)
     elif meta.part is not None:
-        forms[DEGREES] = np.dtype(np.uint32), (rows,)
+        forms[DEGREES] = np.dtype(np.uint32), (num_lists,)
     if WEIGHTS in meta.arrays:
         forms[WEIGHTS] = np.dtype(np.float32), (meta.num_edges,)
     of_types = None if meta.types is None else meta.types.edge_features

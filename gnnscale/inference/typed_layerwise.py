@@ -4,6 +4,7 @@ import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -59,8 +60,10 @@ class TypedInference:
         self._store = TypedStore.of(graph, learned=True) if store is None else store
         self._num_layers = len(model.layers) if num_layers is None else num_layers
         self._uses = _edge_types_used(graph, fanouts, len(model.layers))[: self._num_layers]
+        # Vertices are in order, for which the system's read-ahead of the mapped file suffices.
+        mapped = replace(graph, lists=None)
         self._samplers = [
-            TypedSampler(graph, fanouts=_all_of(graph, used), num_threads=num_threads)
+            TypedSampler(mapped, fanouts=_all_of(graph, used), num_threads=num_threads)
             for used in self._uses
         ]
 

@@ -92,6 +92,9 @@ class PartitionerConfig(ABC):
     algorithm: ClassVar[str]
     #: Whether the parts depend on ``num_hops``; otherwise one partition serves models of any depth.
     depends_on_hops: ClassVar[bool] = True
+    #: Whether ``assign`` and ``forecast`` read the types of vertices; otherwise ``make_partition``
+    #: calls them with ``graph.without_types()``.
+    reads_types: ClassVar[bool] = False
     #: Divided object: ``vertices``, ``columns`` of the features (P3), or ``nothing``.
     divides: ClassVar[str] = "vertices"
 

@@ -32,6 +32,7 @@ def make_partition(
 ) -> Path:
     """Divide ``graph`` by ``config`` unless that partition is stored already; return its directory.
 
+    Vertices of all types are divided together, by the edges of all types.
     ``force`` divides again in any case. Raises ConfigError if the graph cannot be divided in this
     way, GraphError if ``config.store`` has other content or cannot be written, and NoSpaceError if
     the forecast far exceeds this machine's memory. An error leaves no files behind.
@@ -43,7 +44,6 @@ def make_partition(
         num_hops: L, the layers of the model.
     """
     check_range("partitioner.num_parts", num_parts, 1, MAX_PARTS)
-    graph.refuse_types("a partition")
     identity = identify(config, graph, num_parts=num_parts, num_hops=num_hops)
     path = partition_place(config, identity)
 
@@ -116,12 +116,13 @@ def _make(
     num_threads: int,
 ) -> None:
     sizes = {"num_parts": identity.num_parts, "num_hops": num_hops, "num_threads": num_threads}
-    forecast = config.forecast(graph, **sizes)
+    divided = graph if config.reads_types else graph.without_types()
+    forecast = config.forecast(divided, **sizes)
     _announce(forecast, path, graph, identity)
     activity = f"partitioning {graph.name} by {config.algorithm}"
     with progress.track(activity), watch_peak() as peak:
         began = time.perf_counter()
-        parts = config.assign(graph, **sizes)
+        parts = config.assign(divided, **sizes)
         measured = MeasuredCost(seconds=time.perf_counter() - began, peak_rss_bytes=peak.bytes)
     _check_result(parts, graph, identity, num_hops)
     figures = examine(

@@ -46,6 +46,7 @@ class Hierarchical(PartitionerConfig):
     edge_cut: str = "auto"
 
     algorithm: ClassVar[str] = "hierarchical"
+    reads_types: ClassVar[bool] = True
     depends_on_hops: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

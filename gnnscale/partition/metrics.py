@@ -157,7 +157,11 @@ def examine(
     predicted: PredictedCost,
     notes: Sequence[str] = (),
 ) -> PartitionStats:
-    """Return the measured sizes, balances and cut of ``parts``, with the given costs and notes."""
+    """Return the measured sizes, balances and cut of ``parts``, with the given costs and notes.
+
+    Edges of all types are counted together.
+    """
+    graph = graph.without_types()
     inner = train = cut = None
     if parts.owner is not None:
         inner = _counts(parts.owner, parts.num_parts)

@@ -13,7 +13,8 @@ from gnnscale.core import Array, GraphError, track
 from gnnscale.core.artifact import check_space, new_folder, npy, open_regular
 from gnnscale.core.sorted_sets import distinct
 from gnnscale.core.types import BoolArray, Float32Array, Int16Array, IntArray, UInt32Array
-from gnnscale.graph import EdgeData, Graph, ShardedFeatures, store_format
+from gnnscale.graph import EdgeData, Graph, ShardedFeatures, TypedFeatures, store_format
+from gnnscale.graph.graph import type_entry
 from gnnscale.partition.base import UNREACHED, Parts
 from gnnscale.partition.store import describe
 from gnnscale.sampling.seed_order import labeled_vertices
@@ -35,14 +36,14 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
     training vertices and goes at most ``parts.num_hops`` hops therefore returns equal results for
     part and full graph. The store differs from the full graph in:
 
-    - adjacency lists, with edge weights and edge rows: only of vertices fewer than ``num_hops``
-      hops away; all other lists are empty,
+    - adjacency lists (with types, of all edge types), edge weights and edge rows: only of vertices
+      fewer than ``num_hops`` hops away; all other lists are empty,
     - edge features: only of the edges in these lists; the file has holes in place of other rows;
       with types, of all edges,
     - features: only of vertices up to ``num_hops`` hops away; the file has holes in place of other
       rows,
     - training vertices: only those that the part owns,
-    - ``degrees``: in-degrees in the full graph of the part's vertices,
+    - ``degrees``: lengths of the lists of the part's vertices in the full graph,
     - labels and ends of edges, vertex ids, and names of columns and classes: none.
     """
     if parts.hops is None:
@@ -66,6 +67,7 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
             arrays,
             part={"index": index, "num_parts": parts.num_parts, "of": content},
             num_features=graph.num_features,
+            types=type_entry(graph),
             **_entries(graph),
         )
 
@@ -104,27 +106,32 @@ def _write_arrays(
     Vertices in mask ``listed`` keep their adjacency lists, those in ``present`` their features.
     """
     degrees = _degrees(graph)
-    indptr = np.concatenate([[0], np.cumsum(np.where(listed, degrees, 0), dtype=np.int64)])
-    row_bytes = graph.features[:1].nbytes
+    list_owners = graph.schema.vertex_of(np.arange(len(degrees))) if graph.types else slice(None)
+    lengths = np.where(listed[list_owners], degrees, 0)
+    indptr = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    matrices = _matrices(graph)
     edge_bytes = graph.indices.itemsize
     edge_bytes += 4 * ((graph.edge_weights is not None) + (graph.edge_rows is not None))
     by_type = graph.edges.by_type
     if by_type is None:
         edge_bytes += 4 * graph.num_edge_features  # an upper bound, since edges share rows
-    disk = int(indptr[-1]) * edge_bytes + int(present.sum()) * row_bytes
+    disk = int(indptr[-1]) * edge_bytes
+    disk += sum(int(present[at].sum()) * rows[:1].nbytes for rows, at in matrices.values())
     check_space(f"{folder}: a part of {graph.name}", folder, disk=disk)
     name = f"writing {folder.name.removesuffix('.partial').lstrip('.')}"
     indices = _listed_values(graph, graph.indices, listed, f"{name}: neighbors")
     arrays = {
         "indptr": npy.write_array(folder / "indptr.npy", indptr),
         "indices": npy.write_rows(folder / "indices.npy", indices, graph.indices.dtype),
-        "features": _write_features(
-            folder / "features.npy", graph.features, present, f"{name}: features", "vertices"
-        ),
         store_format.DEGREES: npy.write_array(
-            folder / f"{store_format.DEGREES}.npy", np.where(present, degrees, np.uint32(0))
+            folder / f"{store_format.DEGREES}.npy",
+            np.where(present[list_owners], degrees, np.uint32(0)),
         ),
     }
+    for array, (rows, at) in matrices.items():
+        arrays[array] = _write_features(
+            folder / f"{array}.npy", rows, present[at], f"{name}: {array}", "vertices"
+        )
     if graph.edge_weights is not None:
         weights = _listed_values(graph, graph.edge_weights, listed, f"{name}: weights")
         arrays[store_format.WEIGHTS] = npy.write_rows(
@@ -144,6 +151,18 @@ def _write_arrays(
             folder, graph, graph.edge_rows, graph.edge_features, listed, name
         )
     return arrays
+
+
+def _matrices(graph: Graph) -> dict[str, tuple[Array, slice]]:
+    """Return the feature matrices by their names in a store, and the vertices of their rows."""
+    features: object = graph.features
+    if not isinstance(features, TypedFeatures):
+        return {"features": (graph.features, slice(None))}
+    return {
+        store_format.typed_features(number): (matrix.rows, graph.schema.vertices(number))
+        for number, matrix in enumerate(features.matrices)
+        if matrix is not None
+    }
 
 
 def _write_edge_features(
@@ -185,7 +204,7 @@ def _write_edge_features(
 
 def _degrees(graph: Graph) -> UInt32Array:
     degrees = np.diff(graph.indptr)
-    if degrees.max() > _MAX_DEGREE:
+    if degrees.max(initial=0) > _MAX_DEGREE:
         vertex = int(degrees.argmax())
         raise GraphError(
             f"{graph.name}: expected at most {_MAX_DEGREE} neighbors, got {degrees[vertex]} of "
@@ -198,6 +217,7 @@ def _listed_values(
     graph: Graph, values: Array, listed: BoolArray, activity: str
 ) -> Iterator[Array]:
     """Yield in slices the ``values`` ``[num_edges]`` of edges to vertices in mask ``listed``."""
+    graph = graph.without_types()
     with track(activity, graph.num_edges, "edges") as advance:
         first = 0
         while first < graph.num_vertices:
@@ -257,6 +277,12 @@ def write_row_stores(
     """
     if isinstance(graph.features, ShardedFeatures):
         raise graph.features.refused()
+    if graph.types is not None:
+        raise GraphError(
+            f"{graph.path or graph.name}: part_stores=rows: expected a graph without types, got "
+            f"types {', '.join(graph.vertex_types)}; part_stores=true with partitioner=pagraph "
+            "writes a store for each part"
+        )
     if graph.degrees is not None:
         raise GraphError(f"{graph.path or graph.name}: expected a full graph, got one part")
     owner = _owners(graph, parts)

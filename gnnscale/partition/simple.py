@@ -73,15 +73,20 @@ class Hash(_ById):
 
 @dataclass(frozen=True, kw_only=True)
 class Range(_ById):
-    """Equal ranges of vertex ids, suited to ids that follow communities."""
+    """Equal ranges of the ids of each vertex type, suited to ids that follow communities."""
 
     algorithm: ClassVar[str] = "range"
+    reads_types: ClassVar[bool] = True
     _vertex_bytes: ClassVar[int] = 2
     _vertex_ns: ClassVar[float] = 1.5
 
     def _owners(self, graph: Graph, num_parts: int) -> Int16Array:
-        bounds = [graph.num_vertices * part // num_parts for part in range(num_parts + 1)]
-        return np.repeat(np.arange(num_parts, dtype=np.int16), np.diff(bounds))
+        parts = np.arange(num_parts + 1)
+        sizes = [
+            np.diff(vertices.num_vertices * parts // num_parts)
+            for vertices in graph.schema.vertex_types
+        ]
+        return np.repeat(np.tile(parts[:-1].astype(np.int16), len(sizes)), np.concatenate(sizes))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,11 +187,14 @@ def check_owners(owners: Any, graph: Graph, num_parts: int, *, source: str) -> I
 class P3(PartitionerConfig):
     """Feature columns divided evenly; every part has the full topology.
 
+    With types of vertices, the columns of the widest type are divided.
+
     Gandhi and Iyer, "P3: Distributed Deep Graph Learning at Scale" (OSDI 2021), section 3.1.
     """
 
     algorithm: ClassVar[str] = "p3"
     divides: ClassVar[str] = "columns"
+    reads_types: ClassVar[bool] = True
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:

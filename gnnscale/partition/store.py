@@ -244,7 +244,9 @@ def _limits(
 
 def _hash_content(graph: Graph, train: Any) -> str:
     digest_state = hashlib.blake2b(digest_size=16)
-    sizes = [graph.num_vertices, graph.num_edges, graph.num_features, len(train)]
+    sizes: list[Any] = [graph.num_vertices, graph.num_edges, graph.num_features, len(train)]
+    if not graph.schema.is_homogeneous:
+        sizes.append(asdict(graph.schema))
     digest_state.update(json.dumps(sizes).encode())
     arrays = (graph.indptr, graph.indices, train)
     with track(f"hashing {graph.name}", sum(map(len, arrays)), "entries") as advance:

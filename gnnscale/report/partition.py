@@ -6,23 +6,32 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
+import numpy as np
 from rich import markup
 from rich.console import Console
 from rich.table import Table
 
 from gnnscale.core import brief
 from gnnscale.core.artifact.files import size
-from gnnscale.partition import Partition, PartitionStats
+from gnnscale.graph import GraphSchema
+from gnnscale.partition import Partition, PartitionStats, Parts
 from gnnscale.report.formatting import ABSENT, fixed, print_lines, short, wide
 from gnnscale.report.page.svg import number, svg_file, text
 
 #: Largest number of table rows; partition.json has all of them.
 _MAX_TABLE_ROWS = 64
+#: Largest number of vertex types in a table, which are the largest types.
+_MAX_TYPES = 8
 _FILE_WIDTH = 120
 
 
-def print_partition(partition: Partition, *, graph: str, console: Console) -> None:
-    """Print sizes and balance of the parts, the edge cut, and the cost of partitioning."""
+def print_partition(
+    partition: Partition, *, graph: str, types: GraphSchema | None = None, console: Console
+) -> None:
+    """Print sizes and balance of the parts, the edge cut, and the cost of partitioning.
+
+    With ``types`` of vertices, a second table has the number of each that each part owns.
+    """
     console = wide(console, _FILE_WIDTH)
     figures = partition.figures
     table = Table(title=markup.escape(f"{graph}: {figures.num_parts} parts by {figures.algorithm}"))
@@ -40,7 +49,31 @@ def print_partition(partition: Partition, *, graph: str, console: Console) -> No
     vertices, train, edges = (fixed(balance, 2) for balance in balances)
     table.add_row("max/mean", "", vertices, "", train, edges)
     console.print(table, highlight=False)
+    if types is not None and partition.parts.owner is not None:
+        console.print(_type_table(partition.parts, types), highlight=False)
     print_lines(console, _summary(figures))
+
+
+def _type_table(parts: Parts, types: GraphSchema) -> Table:
+    """Return a table of the vertices that each part owns, by their types."""
+    assert parts.owner is not None
+    table = Table(title="vertices owned, by type")
+    table.add_column("part", justify="right")
+    largest = np.argsort(-np.diff(types.first_vertices), kind="stable")[:_MAX_TYPES]
+    columns = []
+    for vertex_type in np.sort(largest).tolist():
+        table.add_column(markup.escape(types.vertex_types[vertex_type].name), justify="right")
+        owner = parts.owner[types.vertices(vertex_type)]
+        columns.append(np.bincount(owner[owner >= 0], minlength=parts.num_parts))
+    for part, counts in enumerate(zip(*columns, strict=True)):
+        if part == _MAX_TABLE_ROWS:
+            table.add_row("...")
+            break
+        table.add_row(f"{part}", *(f"{count:,}" for count in counts))
+    table.add_section()
+    balances = (counts.max() / max(counts.mean(), 1e-9) for counts in columns)
+    table.add_row("max/mean", *(fixed(float(balance) or None, 2) for balance in balances))
+    return table
 
 
 def _summary(figures: PartitionStats) -> list[str]:

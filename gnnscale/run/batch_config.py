@@ -93,7 +93,8 @@ def _check_columns(config: BatchConfig, devices: Sequence[Device]) -> None:
     if not config.model.splits_columns:
         raise ConfigError(
             f"{option}: expected model=gcn, model=sgc, or model=sage with model.aggregator=mean, "
-            f"got {type(config.model).__name__}, which cannot be split by columns of the features"
+            f"got {type(config.model).__name__}, which cannot be split by columns of the features; "
+            "partitioner=hash, metis and pagraph divide vertices, for any model"
         )
     if owns_steps(devices) and all(device.trades_columns for device in devices):
         return

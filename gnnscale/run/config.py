@@ -11,7 +11,7 @@ from gnnscale.core.config import check_name, is_name, names, short_name, untrust
 from gnnscale.core.config.typed import typed
 from gnnscale.core.config.user_code import named_functions
 from gnnscale.core.metrics import check_metric, find_metric
-from gnnscale.features import FeatureStoreConfig, HostFeaturesConfig
+from gnnscale.features import DiskFeaturesConfig, FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.nn import losses
 from gnnscale.nn.optim import OptimizerConfig
 from gnnscale.nn.typed_options import TypedModel
@@ -271,23 +271,19 @@ def _check_sampler(config: RunConfig) -> None:
 def _check_types(config: RunConfig, model: TypedModel) -> None:
     """Refuse options that models of graphs with types do not support."""
     option = f"model={model.name.lower()}"
-    if config.partitioner.divides != "nothing":
-        raise partitioned_error(config, option, "which divides vertices of one type")
     if config.requests_caches:
         raise ConfigError(f"{option}: {NO_CACHES} are of vertices of one type")
     if config.exchange is not None:
         raise ConfigError(f"{option}: expected exchange=null, got an exchange")
-    if type(config.features) is not HostFeaturesConfig:
+    if type(config.features) not in (HostFeaturesConfig, DiskFeaturesConfig):
         raise ConfigError(
-            f"{option}: expected features=host, got features={config.features.name}; "
+            f"{option}: expected features=host or disk, got features={config.features.name}; "
             "model.without_features says what vertex types without features get"
         )
     if isinstance(config.sampler, LayerSampling):
         raise ConfigError(
             f"{option}: expected sampler=neighbor, labor, weighted or full, got sampler=layerwise"
         )
-    if getattr(config.sampler, "memory_bytes", None) is not None:
-        raise ConfigError(f"{option}: expected sampler.memory_bytes=null, got a number")
     for device in config.device_plan.parsed():
         if not device.takes_types or device.samples:
             raise ConfigError(

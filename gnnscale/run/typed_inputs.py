@@ -32,27 +32,18 @@ def read_by_type(model: ModelConfig, graph: Graph, *, seed: int | None) -> Graph
     if not isinstance(model, TypedModel):
         return graph
     if graph.types is None:
-        dtype: Any = graph.feature_dtype
-        matrix = FeatureMatrix(rows=graph.features, dtype=dtype, width=graph.num_features)
-        graph = _with_features(replace(graph, types=graph.schema), TypedFeatures([matrix]))
+        features = TypedFeatures(graph.matrices)
+        graph = _with_features(replace(graph, types=graph.schema), features)
         if graph.edge_features is not None:
             width = graph.num_edge_features
             of_edges = FeatureMatrix(rows=graph.edge_features, dtype="float32", width=width)
             by_type = TypedFeatures([of_edges])
             edges = replace(graph.edges, features=None, by_type=by_type, labeled_type=0)
             graph = replace(graph, edges=edges)
-    features: object = graph.features
-    assert isinstance(features, TypedFeatures)
-    missing = [
-        number
-        for number, (vertices, matrix) in enumerate(
-            zip(graph.schema.vertex_types, features.matrices, strict=True)
-        )
-        if matrix is None
-    ]
+    missing = [number for number, matrix in enumerate(graph.matrices) if matrix is None]
     if not missing:
         return graph
-    matrices, learned = list(features.matrices), []
+    matrices, learned = list(graph.matrices), []
     for number in missing:
         kind = model.without_features or _default_rows(graph, number)
         if kind == "learned":
@@ -130,9 +121,14 @@ def degree_rows(graph: Graph, vertex_type: int) -> Float32Array:
     """Return ``log(1 + degree)`` of the vertices of a type, a column for each edge type at it.
 
     The columns are ``[n, k]`` float32: in-degrees by the edge types that end at the type, then
-    out-degrees by those that start at it. GraphError: no edge type does.
+    out-degrees by those that start at it. GraphError: no edge type does, or ``graph`` is a part.
     """
     schema = graph.schema
+    if graph.degrees is not None:
+        raise GraphError(
+            f"{graph.path or graph.name}: model.without_features=degrees: expected a full graph, "
+            "got one part; model.without_features=learned reads no degrees"
+        )
     columns: list[Array] = []
     for number in np.flatnonzero(schema.destinations == vertex_type).tolist():
         rows = schema.rows(number)

@@ -24,6 +24,7 @@ from gnnscale.features import DiskFeaturesConfig, FeatureStore, SharedFeaturesCo
 from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.features.tiered.policies import check_dynamic_caches
 from gnnscale.features.tiered.store import TieredStore
+from gnnscale.features.typed_tier import TypedTieredStore
 from gnnscale.graph import Graph
 from gnnscale.nn.learned_embeddings import LearnedFeatureStore
 from gnnscale.planner import CardRates, Cuda, Device, owns_steps, shared_collective
@@ -96,7 +97,10 @@ def open_device(
         host = config.features.open(graph) if rows is None else SharedFeatures(rows)
     tier = _open_tier(config, data, learning, device, group, rows) if split is None else None
     tiered = None if tier is None else tier.store
-    cache = None if plan is None else open_caches(plan, graph, device, group, tier=tiered)
+    cache = None
+    if plan is not None:
+        assert not isinstance(tiered, TypedTieredStore)
+        cache = open_caches(plan, graph, device, group, tier=tiered)
     store = _feature_store(data, learning, host, cache, tiered)
     loader = _open_loader(config, graph, learning, store, device)
     if not owns_steps(devices):
@@ -153,14 +157,14 @@ def _feature_store(
     learning: ModelState,
     host: FeatureStore,
     cache: OpenedCache | None,
-    tier: TieredStore | None,
+    tier: TieredStore | TypedTieredStore | None,
 ) -> FeatureStore:
     """Return the store that the loader reads: the first of these that the run has.
 
     Learned embeddings, the device's ``cache``, ``tier``, preaggregated rows, ``host``.
     """
     if data.graph.types is not None:
-        return host
+        return host if tier is None else tier
     if learning.trained.vertex_rows is not None:
         return LearnedFeatureStore(learning.trained.vertex_rows)
     if cache is not None:

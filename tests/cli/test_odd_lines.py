@@ -153,7 +153,7 @@ def test_text_and_names_are_checked_without_a_process() -> None:
     ("value", "name"),
     [
         ("{user: a.csv, item: b.csv, user: c.csv}", "user"),
-        ("{a: {b: [1,2], 'b': 3}}", "b"),
+        ("{a: {b: [1,2], b: 3}}", "b"),
         ("{a: [b, b], b: {a: 1}}", None),
         ("[a, a]", None),
     ],

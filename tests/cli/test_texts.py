@@ -133,6 +133,10 @@ def test_a_mapping_of_types_is_no_text() -> None:
     assert (dataset.id, dataset.features) == ({"user": "uid"}, {"user": ["age", "a b"]})
     assert composed("dataset=typed_tables", "dataset.id=007").dataset.id == "007"
     assert composed("dataset.vertices={u").dataset.vertices == "{u"
+    odd = composed("dataset=typed_tables", "dataset.vertices={u: ü (1).csv, i: [straße, null]}")
+    assert odd.dataset.vertices == {"u": "ü (1).csv", "i": ["straße", None]}
+    with pytest.raises(ConfigError, match=r"keys here are ASCII .*config=FILE.yaml takes any"):
+        translate("train", ["dataset=typed_tables", "dataset.vertices={käufer: u.csv}"])
     for base, argument in (
         (Tables, "dataset.edges={user-buys-item: orders.csv}"),
         (TypedTables, "dataset.edges=orders.csv"),

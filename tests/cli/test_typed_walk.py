@@ -129,11 +129,14 @@ def test_commands_on_the_graph(shop: Path, run: Run, trained: Path) -> None:
     assert "features-1.npy" in run("doctor", f"store={store}").succeeded().stdout
     for command, purpose in (
         ("plan-cache", "caches"),
-        ("partition", "a partition"),
         ("simulate", "a simulation"),
         ("generate", "an FPGA design"),
     ):
         refused = run(command, *tables).last_line
         assert f"expected a graph without types for {purpose}, got shop" in refused
+    divided = run("partition", *tables, "partitioner=pagraph", "part_stores=true").succeeded()
+    assert "vertices owned, by type" in divided.stdout
+    part = Path(divided.stdout.splitlines()[-1]) / "parts" / "0"
+    assert "features-1.npy" in run("doctor", f"store={part}").succeeded().stdout
     assert run("train", *tables, "epochs=1").last_line.endswith("got GraphSAGE; add model=rsage")
     assert "got RSAGE" in run("generate", "model=rsage").last_line

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 from gnnscale import Graph
 from gnnscale.data import from_arrays
@@ -11,6 +12,23 @@ from gnnscale.data.typed_arrays import from_typed_arrays
 from gnnscale.graph import GraphSchema, TypedFeatures
 
 Lists = dict[tuple[int, int], list[int]]  # by edge type and destination: sources, as global ids
+
+
+def _schema(sizes: list[int], ends: list[tuple[int, int]]) -> GraphSchema:
+    names = [f"t{number}" for number in range(len(sizes))]
+    edges = [
+        (names[source % len(names)], f"r{number}", names[destination % len(names)])
+        for number, (source, destination) in enumerate(ends)
+    ]
+    return GraphSchema.of(dict(zip(names, sizes, strict=True)), edges)
+
+
+#: Up to four vertex types, some without vertices, and up to six edge types.
+SCHEMAS: st.SearchStrategy[GraphSchema] = st.builds(
+    _schema,
+    st.lists(st.integers(0, 5), min_size=1, max_size=4).filter(sum),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=6),
+)
 
 
 def typed_graph(schema: GraphSchema, lists: Lists, **edge_arrays: Any) -> Graph:

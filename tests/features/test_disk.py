@@ -6,20 +6,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typed_graphs import shop
 
 from gnnscale.core import Access, ConfigError, GraphError
 from gnnscale.core.artifact.npy import map_npy
 from gnnscale.features import disk
 from gnnscale.features.disk import (
     DiskRates,
+    DiskRows,
     cached_disk_rates,
     choose_resident_lists,
+    features_file,
     indices_file,
+    mapped_features,
     mapped_indices,
     max_read_gap,
     measure_disk,
     open_lists,
     take_reads,
+    types_in_files,
 )
 from gnnscale.graph import Graph
 from gnnscale.sampling import NeighborSampler
@@ -115,12 +120,12 @@ def test_lists_with_most_reads_a_byte_are_held(tiny_graph: Graph) -> None:
         *((60, every), (10**6, every)),
     ):
         found = choose_resident_lists(tiny_graph, reads, memory_bytes=memory)
-        assert found.vertices.tolist() == held
-        assert found.vertices.dtype == tiny_graph.indices.dtype
+        assert found.rows.tolist() == held
+        assert found.rows.dtype == tiny_graph.indices.dtype
     found = choose_resident_lists(tiny_graph, reads, memory_bytes=44)
     assert (found.part, found.expected_hits) == (pytest.approx(3 / 6), pytest.approx(17 / 19))
     found = choose_resident_lists(tiny_graph, np.zeros(5, np.float32), memory_bytes=10**6)
-    assert (len(found.vertices), found.part, found.expected_hits) == (0, 0, 0)
+    assert (len(found.rows), found.part, found.expected_hits) == (0, 0, 0)
 
 
 @pytest.mark.long
@@ -130,7 +135,7 @@ def test_memory_is_not_exceeded(random_graph: Any, tmp_path_factory: Any, data: 
     graph = random_graph(60, 400, num_features=1)
     reads = np.float32(data.draw(st.lists(st.integers(0, 9), min_size=60, max_size=60)))
     memory = data.draw(st.integers(0, 3000))
-    held = choose_resident_lists(graph, reads, memory_bytes=memory).vertices
+    held = choose_resident_lists(graph, reads, memory_bytes=memory).rows
     path = tmp_path_factory.mktemp("lists") / "indices.npy"
     np.save(path, graph.indices)
     lists = open_lists(replace(graph, indices=map_npy(path)), held, max_gap_bytes=0)
@@ -162,3 +167,21 @@ def test_damaged_offsets_of_a_list_name_the_graph(stored: Graph) -> None:
     indptr[1] = 9
     with pytest.raises(GraphError, match="tiny: damaged, indptr: the neighbours of vertex 0"):
         open_lists(replace(stored, indptr=indptr), np.int32([0]), max_gap_bytes=0)
+
+
+def test_features_of_types_are_in_files_of_their_own(tmp_path: Path) -> None:
+    memory = shop(num_users=20, num_items=12)
+    memory.save(tmp_path / "shop")
+    stored = Graph.open(tmp_path / "shop")
+    assert types_in_files(stored) == [0, 2]
+    assert [features_file(stored, number).name for number in (0, 2)] == [
+        *("features-0.npy", "features-2.npy")
+    ]
+    rows = DiskRows.of(stored, max_gap_bytes=0, vertex_type=0)
+    assert (rows.num_rows, rows.num_features, rows.dtype_name) == (9, 2, "float16")
+    assert np.array_equal(rows.profile_rows(np.int32([8, 1])), mapped_features(stored)[[8, 1]])
+    rows.close()
+    assert types_in_files(memory) == [0]
+    for graph, number in ((memory, 0), (stored, 1)):  # users have no features
+        with pytest.raises(ConfigError, match=r"^features=disk: expected features in a file"):
+            mapped_features(graph, number)

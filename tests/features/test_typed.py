@@ -5,7 +5,10 @@ import pytest
 import torch
 from typed_graphs import shop
 
+from gnnscale import Graph
 from gnnscale.core import GraphError
+from gnnscale.core.hardware import Memory
+from gnnscale.features import host
 from gnnscale.features.typed import TypedStore
 from gnnscale.sampling import TypedSampler
 
@@ -37,3 +40,19 @@ def test_no_common_rows() -> None:
             read()
     with pytest.raises(GraphError, match=r"graph\.features\.matrices"):
         graph.with_quantized_features("int8")
+
+
+@pytest.mark.parametrize(("missing", "expected"), [(1, True), (0, False)])
+def test_rows_that_exceed_memory_are_read_from_their_files(
+    tmp_path, monkeypatch, missing, expected
+):
+    shop(num_users=20, num_items=12).save(tmp_path / "shop")
+    graph = Graph.open(tmp_path / "shop")
+    # Tags have 9 rows of 4 bytes, items 12 of 20.
+    available = graph.topology_bytes + 9 * 4 + 12 * 20 - missing
+    memory = Memory(total=available, available=available, installed=available)
+    monkeypatch.setattr(host, "read_memory", lambda: memory)
+    tags, users, items = TypedStore.of(graph).stores
+    assert (tags.from_disk, users, items.from_disk) == (expected, None, expected)
+    rows, _ = items.gather(np.array([11, 3]), dtype=torch.float32, num_threads=1)
+    np.testing.assert_array_equal(rows.numpy(), graph.matrices[2].rows[[11, 3]])

@@ -1,6 +1,9 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from one_line import one_line
+from typed_graphs import SCHEMAS, random_lists, shop, typed_graph
 
 from gnnscale.core.errors import GraphError
 from gnnscale.graph import EdgeType, GraphSchema
@@ -51,6 +54,36 @@ def test_a_graph_without_types_has_one_of_each() -> None:
 def test_names() -> None:
     assert str(SHOPS.edge_types[0]) == "user-buys-item"
     assert SHOPS.edge_types[0] == EdgeType("user", "buys", "item")
+
+
+def test_lists_of_vertices_by_hand() -> None:
+    # Users have 2, 0 and 1 neighbors; items 1 by each edge type, and 3 by the second.
+    indptr = np.array([0, 2, 2, 3, 4, 5, 5, 8])
+    assert SHOPS.vertex_offsets(indptr).tolist() == [0, 2, 2, 3, 5, 8]
+
+
+@settings(max_examples=50, deadline=None)
+@given(SCHEMAS, st.integers(0, 99))
+def test_a_graph_without_its_types_has_all_neighbors(schema, seed) -> None:
+    lists = random_lists(schema, np.random.default_rng(seed), 2)
+    graph = typed_graph(schema, lists)
+    merged = graph.without_types()
+    assert (merged.types, merged.num_features) == (None, 0)
+    assert merged.indices is graph.indices
+    assert merged.num_vertices == schema.num_vertices == len(merged.indptr) - 1
+    for v in range(schema.num_vertices):
+        expected = [u for (_, end), sources in lists.items() if end == v for u in sources]
+        neighbors = merged.indices[merged.indptr[v] : merged.indptr[v + 1]]
+        assert sorted(neighbors.tolist()) == sorted(expected)
+
+
+def test_a_graph_without_its_types_shares_all_else() -> None:
+    graph = shop(30, 12)
+    merged = graph.without_types()
+    assert merged.labels is graph.labels
+    assert merged.split is graph.split
+    assert merged.origin is graph.origin
+    assert merged.without_types() is merged
 
 
 @pytest.mark.parametrize(

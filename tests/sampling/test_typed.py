@@ -1,7 +1,7 @@
 """Typed sampling against a sampler in plain Python, which draws as native code documents."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -12,6 +12,8 @@ from scipy import stats
 from typed_graphs import Lists, random_lists, typed_graph
 
 from gnnscale import GraphError
+from gnnscale.core.artifact.npy import map_npy
+from gnnscale.features.disk import choose_resident_lists, open_lists, take_reads
 from gnnscale.graph import GraphSchema
 from gnnscale.sampling import NeighborSampler, TypedBlock, TypedMiniBatch, TypedSampler
 
@@ -144,6 +146,40 @@ def test_one_type_of_each_is_the_graph_without_types(random_graph) -> None:
         assert np.array_equal(block.indptr, relation.indptr)
         assert np.array_equal(block.indices, relation.indices)
         assert (block.num_src,) == of_types.src_sizes
+
+
+@settings(max_examples=25, deadline=None)
+@given(schemas(), st.data())
+def test_lists_on_the_disk_give_the_samples_of_memory(tmp_path_factory, schema, data) -> None:
+    lists = random_lists(schema, np.random.default_rng(data.draw(st.integers(0, 9))), 6.0)
+    graph = typed_graph(schema, lists)
+    if not len(graph.indices):
+        return
+    path = tmp_path_factory.mktemp("lists") / "indices.npy"
+    np.save(path, graph.indices)
+    stored = replace(graph, indices=map_npy(path))
+    reads = np.float32(
+        data.draw(
+            st.lists(st.integers(0, 3), **dict.fromkeys(("min_size", "max_size"), schema.num_rows))
+        )
+    )
+    memory_bytes = data.draw(st.integers(0, 600))
+    resident = choose_resident_lists(stored, reads, memory_bytes=memory_bytes)
+    disk = replace(stored, lists=open_lists(stored, resident.rows, max_gap_bytes=0))
+    assert disk.lists.num_bytes - 8 <= max(memory_bytes, 16 * (schema.num_rows // 64 + 1))
+    fanouts = {
+        str(edges): data.draw(st.sampled_from([[2, 3], [-1, 0], [0, 9]]))
+        for edges in schema.edge_types
+    }
+    seeds = np.arange(0, schema.num_vertices, 2)
+    memory, read = (
+        TypedSampler(each, fanouts=fanouts, seed=4).sample(seeds, 1) for each in (graph, disk)
+    )
+    assert np.array_equal(memory.input_vertices, read.input_vertices)
+    for block, other in zip(memory.blocks, read.blocks, strict=True):
+        assert drawn(memory, block, schema) == drawn(read, other, schema)
+    counted = take_reads(disk.lists)
+    assert counted.hits + counted.misses == sum(block.num_edges for block in memory.blocks)
 
 
 STAR = GraphSchema.of({"hub": 1, "leaf": 12}, [("leaf", "to", "hub"), ("leaf", "by", "hub")])

@@ -5,12 +5,14 @@ import pyarrow.parquet
 import pytest
 from devices import accelerator, plan_of
 from one_line import one_line
+from same_seeds import OfParts
 from typed_graphs import shop
 
 import gnnscale
 from gnnscale.core import ConfigError
 from gnnscale.inference.evaluate import evaluate
 from gnnscale.inference.export.predict import PredictConfig, predict
+from gnnscale.partition import make_partition, read_partition
 from gnnscale.run.commands import EvaluateConfig
 from gnnscale.run.typed_inputs import check_reads_types
 
@@ -84,8 +86,40 @@ def test_what_is_learnt_is_evaluated_and_predicted(launched, tmp_path, store, sa
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize(
+    ("partitioner", "sizes", "plan"),
+    [
+        ("pagraph", (7, 57), ("device_plan=cpu_x2", "device_plan.split=[7,57]")),
+        ("hash", (32, 32), (plan_of("cpu", accelerator()), "runtime.prefetch=two_stage")),
+    ],
+)
+def test_devices_over_parts_learn_what_one_process_does(
+    settings, launched, losses, tmp_path, store, partitioner, sizes, plan
+) -> None:
+    options = common(store, "model=rgcn", "optimizer.lr=0.01")
+    over_parts = [*options, *plan, f"partitioner={partitioner}"]
+    config = settings(*over_parts)
+    graph = config.dataset.open()
+    path = make_partition(config.partitioner, graph, num_parts=2, num_hops=2, num_threads=2)
+    owner = read_partition(path, graph).parts.owner
+    run = launched(tmp_path / "parts", *over_parts)
+    assert run.summary["partition"]["algorithm"] == partitioner
+    assert all(seeds[rank] <= sizes[rank] for seeds in run.seeds for rank in (0, 1))
+    order = OfParts(owner=owner, batch_sizes=sizes)
+    alone = losses(tmp_path / "alone", *options, seed_order=order)
+    assert run.losses == pytest.approx(alone, rel=1e-4)
+    assert run.losses != pytest.approx(launched(tmp_path / "whole", *options).losses, rel=1e-2)
+
+
+@pytest.mark.integration
 def test_an_interrupted_run_resumes_bit_for_bit(resumed_and_whole, store) -> None:
     options = ["model=rgcn", "model.norm=batch", "device_plan=cpu_x2"]
+    resumed_and_whole(*common(store), *options, "runtime.deterministic=true")
+
+
+@pytest.mark.integration
+def test_a_run_over_parts_resumes_bit_for_bit(resumed_and_whole, store) -> None:
+    options = ["model=rsage", "partitioner=pagraph", "device_plan=cpu_x2"]
     resumed_and_whole(*common(store), *options, "runtime.deterministic=true")
 
 
@@ -132,9 +166,8 @@ def test_a_graph_without_types_has_one_of_each(launched, tmp_path) -> None:
     ("choices", "words"),
     [
         (["task=links", "cache_planner=pagraph", "device_plan=cpu_x2"], ("cache_planner=none",)),
-        (["partitioner=pagraph", "device_plan=cpu_x2"], ("partitioner=none",)),
-        (["features=degrees"], ("features=host", "model.without_features")),
-        (["sampler.memory_bytes=1000"], ("sampler.memory_bytes=null",)),
+        (["partitioner=p3", "device_plan=cpu_x2"], ("got RSAGE", "hash, metis and pagraph")),
+        (["features=degrees"], ("features=host or disk", "model.without_features")),
         (["device_plan=fpga_csim"], ("model=rsage", "fpga:0")),
         (["runtime.compute_dtype=bfloat16"], ("float32",)),
         (["sampler.edge_fanouts={a-b-c:[1]}"], ("sampler.edge_fanouts.a-b-c=[1]", "2 hops")),

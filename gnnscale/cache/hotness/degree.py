@@ -112,14 +112,14 @@ class Inclusion:
 
     #: ``[num_vertices]`` float32 probability that the vertex is an input vertex
     probability: Float32Array
-    #: ``[num_vertices]`` float32 mean reads of lists: one per traversed edge, and one per visit
+    #: ``[num_lists]`` float32 mean reads of lists: one per traversed edge, and one per visit
     lists: Float32Array
 
 
 def inclusion(
     graph: Graph,
     train: IntArray,
-    fanouts: Sequence[int],
+    fanouts: Sequence[int | Sequence[int]],
     *,
     batch_size: float,
     replace: bool = False,
@@ -147,32 +147,54 @@ def inclusion(
     1 - (1 - 1 / degree)^fanout``, and ``m = fanout`` unless v has no in-neighbors. Takes 24 bytes
     per vertex, and 8 for the result.
 
+    In a graph with types a vertex has a list, and picks, for each edge type that ends at it.
+
     Args:
         train: ``[n]`` distinct vertices, at least one.
-        fanouts: neighbors per vertex, from the seeds outwards; -1 takes all.
+        fanouts: neighbors per vertex, from the seeds outwards; -1 takes all. With types, the
+            numbers of each hop by edge type.
         batch_size: mean of the seeds of a batch, drawn from ``train``.
         replace: whether neighbors are sampled with replacement.
     """
-    num_vertices = graph.num_vertices
+    num_vertices, num_lists = graph.num_vertices, len(graph.indptr) - 1
+    # There may be fewer lists than vertices: those of some types have none.
+    size = max(num_vertices, num_lists)
+    indptr = (
+        np.pad(graph.indptr, (0, size - num_lists), "edge") if size > num_lists else graph.indptr
+    )
     seeded = min(1.0, batch_size / len(train))
-    probability, picked, missed = (np.zeros(num_vertices) for _ in range(3))
+    probability, picked, missed = (np.zeros(size) for _ in range(3))
     probability[train] = seeded
-    lists = np.zeros(num_vertices, np.float32)
+    lists = np.zeros(num_lists, np.float32)
     with np.errstate(divide="ignore"):  # a certain vertex has log1p(-1) = -inf
-        for fanout in fanouts:
-            for rows in slices(num_vertices):
-                degrees = np.diff(graph.indptr[rows.start : rows.stop + 1])
-                lists[rows] += probability[rows] * (_num_picked(degrees, fanout, replace) + 1)
+        for hop in fanouts:
+            by_type = [hop] if isinstance(hop, int) else hop
+            for edge_type, rows, vertices in _list_slices(graph):
+                fanout = by_type[edge_type]
+                if fanout == 0:  # no list is read
+                    continue
+                degrees = indptr[rows.start + 1 : rows.stop + 1 : rows.step] - indptr[rows]
+                lists[rows] += probability[vertices] * (_num_picked(degrees, fanout, replace) + 1)
                 share = _share_picked(degrees, fanout, replace)
-                picked[rows] += share * (probability[rows] - picked[rows])
-                np.log1p(-np.minimum(picked[rows], 1), out=missed[rows])
+                picked[rows] += share * (probability[vertices] - picked[rows])
+                missed[rows] = np.log1p(-np.minimum(picked[rows], 1))
             probability[:] = 0
             probability[train] = np.log1p(-seeded)
             with naming_graph(graph.path or graph.name):
-                topology = graph.indptr, graph.indices
+                topology = indptr, graph.indices
                 ops.scatter_to_neighbors(*topology, missed, probability, num_threads=num_threads)
             np.subtract(0, np.expm1(probability, out=probability), out=probability)
-    return Inclusion(probability=probability.astype(np.float32), lists=lists)
+    return Inclusion(probability=probability[:num_vertices].astype(np.float32), lists=lists)
+
+
+def _list_slices(graph: Graph) -> Iterator[tuple[int, slice, slice]]:
+    """Yield slices of the lists of each edge type, with its number and the lists' vertices."""
+    schema = graph.schema
+    for number, destination in enumerate(schema.destinations.tolist()):
+        rows, first = schema.rows(number), schema.vertices(destination).start
+        for part in slices(schema.vertex_types[destination].num_vertices):
+            start, end = (rows.start + at * rows.step for at in (part.start, part.stop))
+            yield number, slice(start, end, rows.step), slice(first + part.start, first + part.stop)
 
 
 def _num_picked(degrees: Int64Array, fanout: int, replace: bool) -> Int64Array:

@@ -108,7 +108,7 @@ def partition(options: DictConfig) -> None:
             config.partitioner, graph, **sizes, num_threads=config.num_threads, force=config.force
         )
         stored = parts.read_partition(path, graph)
-        print_partition(stored, graph=graph.name, console=Console())
+        print_partition(stored, graph=graph.name, types=graph.types, console=Console())
         if not (path / parts.PICTURE_FILE).exists():
             write_atomically(path / parts.PICTURE_FILE, draw(stored, graph=graph.name))
         if config.part_stores:

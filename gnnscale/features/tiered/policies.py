@@ -80,7 +80,14 @@ class TierPlanner:
     """
 
     def __init__(
-        self, policy: Policy, *, num_kept: int, num_staged: int, window: int, num_fixed: int = 0
+        self,
+        policy: Policy,
+        *,
+        num_kept: int,
+        num_staged: int,
+        window: int,
+        num_fixed: int = 0,
+        num_overflow: int = 0,
     ) -> None:
         """Start with an empty cache of ``num_kept`` rows, the capacity of the policy.
 
@@ -89,6 +96,7 @@ class TierPlanner:
             window: batches after the planned batch that the policy must know.
             num_fixed: first slots of the buffer, whose rows never change. The policy's slot of a
                 fixed row is ``num_kept`` plus its slot in the buffer.
+            num_overflow: least number of overflow slots, whose memory only large batches take.
         """
         self.num_fixed = num_fixed
         self._policy = policy
@@ -102,10 +110,10 @@ class TierPlanner:
         self._slot_of = np.full(num_kept + num_fixed + 1, -1, np.int32)
         self._slot_of[num_kept:-1] = np.arange(num_fixed, dtype=np.int32)
         #: Stack of free slots: recently used slots are on top.
-        slots = np.arange(num_kept + _OVERFLOW * num_staged, dtype=np.int32)
+        self._num_overflow = max((_OVERFLOW - 1) * num_staged, num_overflow)
+        slots = np.arange(num_kept + num_staged + self._num_overflow, dtype=np.int32)
         self._free = num_fixed + slots[::-1]
         self._num_free = len(self._free)
-        self._num_overflow = (_OVERFLOW - 1) * num_staged
         self._in_flight = 0
 
     @property

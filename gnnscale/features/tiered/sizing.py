@@ -146,6 +146,9 @@ MIN_WINDOW, MAX_WINDOW = 2, 32
 #: Largest share of the memory for mini-batches of the window.
 _WINDOW_SHARE = 0.1
 
+#: Smallest number of slots of a vertex type.
+_MIN_SLOTS = 2
+
 #: Bytes per row in memory, in addition to the row: two slot numbers, key and next use (Belady).
 _SLOT_BYTES = 32
 
@@ -194,6 +197,11 @@ class Horizon:
     num_steps: int  #: steps of an epoch
     num_threads: int
 
+    @property
+    def least_window(self) -> int:
+        """Smallest number of steps to look ahead."""
+        return MIN_WINDOW if self.window is None else self.window
+
     def policy(self, sizes: TierSizes, num_workers: int) -> Belady:
         """Return the policy, of an empty cache of ``sizes``, that ``num_workers`` use in turn."""
         return Belady(
@@ -216,20 +224,13 @@ def size_tier(
     slot_bytes = row_bytes + _SLOT_BYTES
 
     def num_slots(window: int) -> int:
-        batches = window * workers
-        fixed = belady_bytes(num_rows, 0, window=batches, batch_rows=batch_rows)
-        slots = (memory_bytes - fixed - batches * sample.num_bytes) // slot_bytes
+        slots = (memory_bytes - _window_bytes(sample, window, num_rows)) // slot_bytes
         return min(slots, num_rows + 2 * batch_rows)
 
-    window = MIN_WINDOW if horizon.window is None else horizon.window
+    window = horizon.least_window
     slots = num_slots(window)
     if slots < batch_rows:
-        missing = (batch_rows - slots) * slot_bytes
-        raise ConfigError(
-            f"features.memory_bytes: the rows of a step do not fit into the {size(memory_bytes)} "
-            f"for them, {size(missing)} are missing; more memory, a smaller batch_size, smaller "
-            f"sampler.fanouts or a smaller features.window (now {window}) help"
-        )
+        raise _no_memory(memory_bytes, (batch_rows - slots) * slot_bytes, window)
     if horizon.window is None:
         window = _choose_window(slots, sample, memory_bytes)
         slots = max(num_slots(window), batch_rows)
@@ -245,6 +246,80 @@ def size_tier(
     return TierSizes(
         num_kept=min(slots - staged, num_rows), num_staged=staged, window=window, misses=misses
     )
+
+
+def _window_bytes(sample: SampledBatches, window: int, num_rows: int) -> int:
+    """Return the bytes of the policy and of the mini-batches of ``window`` steps, without rows."""
+    batches = window * sample.num_workers
+    policy_bytes = belady_bytes(num_rows, 0, window=batches, batch_rows=sample.max_rows)
+    return policy_bytes + batches * sample.num_bytes
+
+
+def _no_memory(memory_bytes: int, missing_bytes: int, window: int) -> ConfigError:
+    return ConfigError(
+        f"features.memory_bytes: the rows of a step do not fit into the {size(memory_bytes)} "
+        f"for them, {size(missing_bytes)} are missing; more memory, a smaller batch_size, smaller "
+        f"sampler.fanouts or a smaller features.window (now {window}) help"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypeDemand:
+    """Rows of one vertex type that share a machine's memory with those of other types."""
+
+    sample: SampledBatches  #: rows of the type in the batches of all workers
+    horizon: Horizon  #: look-ahead, and out-degrees of the type's vertices
+    row_bytes: int  #: bytes of a row
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of the type."""
+        return len(self.horizon.priority)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of a row in memory."""
+        return self.row_bytes + _SLOT_BYTES
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes that a step needs, with rows for a type that the sample hardly reads."""
+        num_slots = max(self.sample.max_rows, _MIN_SLOTS)
+        fixed = _window_bytes(self.sample, self.horizon.least_window, self.num_rows)
+        return fixed + num_slots * self.slot_bytes
+
+
+def divide_memory(memory_bytes: int, demands: Sequence[TypeDemand]) -> list[int]:
+    """Return the bytes of the rows of each vertex type, whose sum is at most ``memory_bytes``.
+
+    Each type gets what a step needs. The rest goes to the rows of all types that a mini-batch reads
+    with the highest probability, by classes of out-degrees: a byte of memory then saves most bytes
+    of the disk. What all rows leave is divided as the needs of a step are. ConfigError: the rows of
+    a step exceed the memory.
+    """
+    parts = [demand.step_bytes for demand in demands]
+    remaining = memory_bytes - sum(parts)
+    if remaining < 0:
+        raise _no_memory(memory_bytes, -remaining, demands[0].horizon.least_window)
+    classes = [
+        ReadChances.of(demand.sample.vertices, demand.horizon.priority) for demand in demands
+    ]
+    types = np.repeat(np.arange(len(demands)), [len(of_type.chance) for of_type in classes])
+    class_bytes = np.concatenate(
+        [
+            of_type.num_vertices * demand.slot_bytes
+            for of_type, demand in zip(classes, demands, strict=True)
+        ]
+    )
+    order = np.argsort(-np.concatenate([of_type.chance for of_type in classes]), kind="stable")
+    ends = np.minimum(np.cumsum(class_bytes[order]), remaining)
+    row_bytes = np.zeros(len(demands), np.int64)
+    np.add.at(row_bytes, types[order], np.diff(ends, prepend=0))
+    surplus = remaining - int(row_bytes.sum())
+    return [
+        part + rows + surplus * part // sum(parts)
+        for part, rows in zip(parts, row_bytes.tolist(), strict=True)
+    ]
 
 
 def _choose_window(slots: int, sample: SampledBatches, memory_bytes: int) -> int:

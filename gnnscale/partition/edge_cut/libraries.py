@@ -37,7 +37,11 @@ _METIS_S = 1.8e-6
 
 
 def one_way_share(graph: Graph) -> float:
-    """Return the approximate share of edges without a reverse, from a sample of edges."""
+    """Return the approximate share of edges without a reverse, from a sample of edges.
+
+    The reverse may be of another type.
+    """
+    graph = graph.without_types()
     if not graph.num_edges:
         return 0.0
     edges = np.linspace(0, graph.num_edges - 1, min(_SAMPLED, graph.num_edges), dtype=np.int64)
@@ -64,7 +68,8 @@ def _undirected(graph: Graph) -> tuple[int, int]:
 def forecast_mtkahypar(graph: Graph, num_threads: int) -> Forecast:
     """Return the predicted memory, subprocess included, and duration of ``MtKaHyPar.assign``."""
     edges, copied = _undirected(graph)
-    ours = graph.topology_bytes + copied + _VERTEX_BYTES * graph.num_vertices
+    weights = 8 * len(multilevel.balanced_types(graph))
+    ours = graph.topology_bytes + copied + (_VERTEX_BYTES + weights) * graph.num_vertices
     levels = _COARSE * _COARSE_BYTES * min(edges, multilevel.edge_budget(edges))
     scratch = _SCRATCH_BYTES * graph.num_vertices
     library = _CHILD_BYTES["mtkahypar"]
@@ -83,7 +88,8 @@ def forecast_metis(graph: Graph, tool: str) -> Forecast:
     """Return the predicted memory, subprocess included, and duration of ``Metis.assign``."""
     edges, copied = _undirected(graph)
     per_vertex, per_edge = _METIS_BYTES[tool]
-    ours = graph.topology_bytes + copied + 56 * graph.num_vertices
+    weights = 8 * len(multilevel.balanced_types(graph))
+    ours = graph.topology_bytes + copied + (56 + weights) * graph.num_vertices
     child = _CHILD_BYTES[tool] + per_vertex * graph.num_vertices + per_edge * edges
     return Forecast(memory_bytes=ours + child, seconds=2 + _METIS_S * edges)
 
@@ -92,12 +98,13 @@ def forecast_metis(graph: Graph, tool: str) -> Forecast:
 class Metis(PartitionerConfig):
     """METIS (Karypis and Kumar, SISC 1998), constrained as in DistDGL (HitGNN, Table I).
 
-    DGL's METIS balances training vertices, other vertices, and the in-degrees of both. Without DGL,
-    pymetis balances one weight that combines them; single vertices then move until all are
-    balanced.
+    DGL's METIS balances training vertices, other vertices, the in-degrees of both, and the vertices
+    of each type. Without DGL, pymetis balances one weight that combines vertices, in-degrees and
+    training vertices; single vertices then move until all are balanced.
     """
 
     algorithm: ClassVar[str] = "metis"
+    reads_types: ClassVar[bool] = True
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
@@ -137,16 +144,21 @@ def cut_by_metis(
     """Cut ``graph`` into parts with sizes proportional to ``shares`` ``[num_parts]``, of any sum.
 
     METIS, of the tool ``dgl`` or ``metis``, makes equal parts on one thread; vertices move
-    afterwards. ``limits`` are the largest numbers of vertices, edges and training vertices of a
-    part, as multiples of its share. The result does not depend on ``num_threads``.
+    afterwards. ``limits`` are the largest numbers of vertices (of all types, and of each), edges
+    and training vertices of a part, as multiples of its share. The result does not depend on
+    ``num_threads``.
     """
     undirected = multilevel.make_undirected(graph, "METIS", num_threads=num_threads)
     weights = undirected.weights
     if tool == "dgl":
-        # The constraints of DGL's METIS for a training mask and edges, ``[num_vertices, 4]``.
-        _, degrees, is_train = weights.T
+        # The constraints of DGL's METIS for a training mask and edges, and one for each type.
+        _, degrees, is_train, *types = weights.T
         is_other = 1 - is_train
-        weights = np.stack([is_other, is_train, degrees * is_other, degrees * is_train], axis=1)
+        weights = np.stack(
+            [is_other, is_train, degrees * is_other, degrees * is_train, *types], axis=1
+        )
+    else:
+        weights = weights[:, : multilevel.NUM_COMMON]
     answer = run_tool(
         *(tool, undirected.indptr, undirected.indices),
         vertex_weights=weights,
@@ -177,15 +189,16 @@ def _as_parts(
 
 @dataclass(frozen=True, kw_only=True)
 class MtKaHyPar(PartitionerConfig):
-    """Minimum edge cut (Gottesbüren et al., ALENEX 2021), balanced in three weights.
+    """Minimum edge cut (Gottesbüren et al., ALENEX 2021), balanced in three weights or more.
 
     Mt-KaHyPar balances one weight: the mean of a vertex's shares of all vertices, edges and
     training vertices; for small graphs a second cut balances its degree. The refinement of this
-    package then balances each of the three weights. The library gets small graphs unchanged, and
-    large graphs coarsened.
+    package then balances each of the three weights, and the vertices of each of the five largest
+    types. The library gets small graphs unchanged, and large graphs coarsened.
     """
 
     algorithm: ClassVar[str] = "mtkahypar"
+    reads_types: ClassVar[bool] = True
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
@@ -242,6 +255,7 @@ class EdgeCut(PartitionerConfig):
     """Minimum edge cut by Mt-KaHyPar if it is installed, otherwise by METIS."""
 
     algorithm: ClassVar[str] = "edge_cut"
+    reads_types: ClassVar[bool] = True
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:

@@ -16,6 +16,11 @@ from gnnscale.core import Float64Array, GraphError, Int32Array, Int64Array, IntA
 from gnnscale.graph import Graph
 from gnnscale.sampling.seed_order import labeled_vertices
 
+#: Weights of a vertex apart from its type: 1, the in-degree, 1 for a training vertex.
+NUM_COMMON = 3
+#: Largest number of types that are balanced: native code balances 8 weights.
+_MAX_TYPES = 5
+
 
 @dataclass(frozen=True, kw_only=True)
 class Undirected:
@@ -24,7 +29,8 @@ class Undirected:
     indptr: Int64Array  #: ``[num_vertices + 1]`` int64
     #: neighbors of each vertex, ascending; the graph's own array if it is unchanged
     indices: IntArray
-    #: ``[num_vertices, 3]`` int64 weights to balance: 1, the in-degree, 1 for a training vertex
+    #: ``[num_vertices, num_weights]`` int64 weights to balance: 1, the in-degree, 1 for a training
+    #: vertex, and 1 for a vertex of each of ``balanced_types``
     weights: Int64Array
     notes: tuple[str, ...]  #: dropped and added edges, a line each
 
@@ -39,19 +45,33 @@ class Undirected:
         return len(self.indices) // 2
 
 
+def balanced_types(graph: Graph) -> list[slice]:
+    """Return the vertices of each type to balance: of the five largest, if there are several."""
+    if len(graph.vertex_types) < 2:
+        return []
+    sizes = np.diff(graph.schema.first_vertices)
+    largest = np.sort(np.argsort(-sizes, kind="stable")[:_MAX_TYPES])
+    return [graph.schema.vertices(number) for number in largest.tolist()]
+
+
 def make_undirected(graph: Graph, tool: str, *, num_threads: int) -> Undirected:
     """Return ``graph`` without loops and repeated edges, with both directions of each edge.
 
-    Arrays that stay equal are the graph's own. Notes say what changed for ``tool``.
+    Edges of all types become one. Arrays that stay equal are the graph's own. Notes say what
+    changed for ``tool``.
     """
+    merged = graph.without_types()
     try:
-        lists = ops.make_undirected(graph.indptr, graph.indices, num_threads)
+        lists = ops.make_undirected(merged.indptr, merged.indices, num_threads)
     except ValueError as error:
         raise GraphError(f"{graph.path or graph.name}: damaged, {error}") from None
-    weights = np.zeros((graph.num_vertices, 3), np.int64)
+    types = balanced_types(graph)
+    weights = np.zeros((graph.num_vertices, NUM_COMMON + len(types)), np.int64)
     weights[:, 0] = 1
-    np.subtract(graph.indptr[1:], graph.indptr[:-1], out=weights[:, 1])
+    np.subtract(merged.indptr[1:], merged.indptr[:-1], out=weights[:, 1])
     weights[labeled_vertices(graph, "train"), 2] = 1
+    for column, vertices in enumerate(types, NUM_COMMON):
+        weights[vertices, column] = 1
     notes = []
     if lists.num_loops or lists.num_duplicates:
         notes.append(
@@ -84,8 +104,9 @@ def max_weights(
     """Return the largest allowed weights of each part, ``[num_parts, num_weights]``.
 
     A part may have its share of a weight's total, rounded up, or if larger, ``limits`` times the
-    share.
+    share. Vertices of a type have the limit of all vertices, the first one.
     """
+    limits = (*limits, *limits[:1] * (weights.shape[1] - len(limits)))
     fair = shares[:, None] / shares.sum() * weights.sum(axis=0)
     # Rounding removes the error of a product that should be an integer.
     lower = np.ceil(np.round(fair, 6))
@@ -196,7 +217,10 @@ def num_cycles(num_entries: int) -> int:
 def cut_multilevel(
     graph: Undirected, max_weights: Int64Array, cut: Cut, *, num_threads: int
 ) -> RefinedParts:
-    """Cut ``graph`` so that parts weigh at most ``max_weights`` ``[num_parts, 3]``, if possible.
+    """Cut ``graph`` so that parts weigh at most ``max_weights``, if possible.
+
+    ``max_weights`` are ``[num_parts, num_weights]``. ``cut`` balances the weights that all graphs
+    have, and refinement those of types as well: a vertex of a small type would outweigh many.
 
     ``cut`` cuts a small graph as it is, a large graph after coarsening. Then follow cycles:
     clustering within parts, and refinement of the parts from the coarsest graph to the full graph.
@@ -218,7 +242,7 @@ def cut_multilevel(
         for _ in range(num_cycles(len(graph.indices))):
             levels = _coarsen(full, owner, max_weights, num_threads=num_threads)
             if owner is None:
-                owner = cut(levels[-1], levels[-1].vertex_weights)
+                owner = cut(levels[-1], levels[-1].vertex_weights[:, :NUM_COMMON])
             else:
                 for level in levels[1:]:
                     assert level.labels is not None

@@ -90,6 +90,15 @@ class SourceEffect:
         """Return the seconds to read the rows outside of host memory among ``num_rows``."""
         return num_rows * self.row_misses * self.row_s
 
+    @classmethod
+    def of_parts(cls, parts: Sequence[SourceEffect]) -> SourceEffect:
+        """Return the cost of rows of several kinds, whose misses are fractions of all rows."""
+        if len(parts) == 1:
+            return parts[0]
+        misses = sum(part.row_misses for part in parts)
+        seconds = sum(part.seconds(1) for part in parts)
+        return cls(row_misses=misses, row_s=seconds / misses if misses else 0.0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:

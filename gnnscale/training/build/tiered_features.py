@@ -11,7 +11,7 @@ import numpy as np
 
 from gnnscale.cache import CachePlan, Presampler
 from gnnscale.cache.hotness.degree import out_degree
-from gnnscale.core import ConfigError, Int32Array, read_memory
+from gnnscale.core import Array, ConfigError, Int32Array, read_memory
 from gnnscale.core.artifact.files import size
 from gnnscale.distributed.process_group import Group
 from gnnscale.features import (
@@ -22,11 +22,25 @@ from gnnscale.features import (
     SharedFeaturesConfig,
     read_from_disk,
 )
-from gnnscale.features.disk import DiskRates, cached_disk_rates, features_file, max_read_gap
+from gnnscale.features.disk import (
+    DiskRates,
+    cached_disk_rates,
+    features_file,
+    mapped_features,
+    max_read_gap,
+    types_in_files,
+)
 from gnnscale.features.tiered import policies, sizing
 from gnnscale.features.tiered.buffer import RowSource
-from gnnscale.features.tiered.setup import BufferPlan, merge_samples, open_buffer
+from gnnscale.features.tiered.setup import (
+    BufferHandle,
+    BufferPlan,
+    merge_samples,
+    open_buffer,
+)
 from gnnscale.features.tiered.store import TieredStore
+from gnnscale.features.typed import TypedStore
+from gnnscale.features.typed_tier import TypedTieredStore, sample_by_type
 from gnnscale.graph import Graph
 from gnnscale.planner import device_plan
 from gnnscale.planner.cost_model import BatchSize, SourceEffect, Workload
@@ -41,6 +55,8 @@ _SAMPLED = 16
 RESERVE = 0.15
 #: Look-ahead of deterministic runs, in steps.
 _DETERMINISTIC_WINDOW = 8
+#: Rows of a vertex type that a mini-batch may miss, at least.
+_TYPE_OVERFLOW = 1 << 12
 
 
 def chosen_tier(
@@ -60,7 +76,8 @@ def chosen_tier(
 class OpenedTier:
     """Tiered store of one worker, with its cost for the performance model."""
 
-    store: TieredStore  #: reads rows from memory, and prefetches missing rows some steps ahead
+    #: reads rows from memory, and prefetches missing rows some steps ahead
+    store: TieredStore | TypedTieredStore
     effect: SourceEffect  #: miss rate and cost of a row, for the performance model
 
 
@@ -159,35 +176,90 @@ class TierInputs:
 def open_disk_tier(options: DiskFeaturesConfig, inputs: TierInputs) -> OpenedTier:
     """Open the tiered store of this worker, which the workers of a machine share.
 
-    ConfigError if the features are in no file, or the rows of a step exceed the memory.
+    The features of each vertex type have a buffer of their own. ConfigError if the features are in
+    no file, or the rows of a step exceed the memory.
     """
     graph, group, sample = inputs.graph, inputs.group, inputs.sample()
+    types = types_in_files(graph)
+    plans: dict[int, BufferPlan] = {}  # of the first worker
 
-    def plan(samples: Sequence[sizing.SampledBatches]) -> BufferPlan:
-        all_samples, memory, horizon = inputs.buffer_inputs(options, samples)
-        return _plan_buffer(options, graph, all_samples, horizon, memory, group)
+    def open_type(number: int) -> BufferHandle:
+        def plan(samples: Sequence[sizing.SampledBatches]) -> BufferPlan:
+            if not plans:
+                plans.update(_plan_buffers(options, inputs, samples, types))
+            return plans.pop(number)
 
-    def open_source(values: Any) -> RowSource:
-        return DiskRows.of(graph, max_gap_bytes=values["max_gap_bytes"])
+        def open_source(values: Any) -> RowSource:
+            return DiskRows.of(graph, max_gap_bytes=values["max_gap_bytes"], vertex_type=number)
 
-    buffer = open_buffer(group, sample, open_source, plan)
-    effect = SourceEffect(**buffer.values["effect"])
-    effect = replace(effect, row_misses=effect.row_misses * sample.asked)
-    return OpenedTier(store=TieredStore(buffer.rows), effect=effect)
+        # The plans of all types follow from the sample that comes with the first one.
+        sent = sample if number == types[0] else sizing.SampledBatches(vertices=[], num_bytes=0)
+        return open_buffer(group, sent, open_source, plan)
+
+    buffers = {number: open_type(number) for number in types}
+    effect = SourceEffect.of_parts(
+        [
+            replace(effect, row_misses=effect.row_misses * part.asked)
+            for part, effect in zip(
+                _by_type(sample, graph, types),
+                (SourceEffect(**buffer.values["effect"]) for buffer in buffers.values()),
+                strict=True,
+            )
+        ]
+    )
+    readers = {number: buffer.rows for number, buffer in buffers.items()}
+    if graph.types is None:
+        return OpenedTier(store=TieredStore(readers[0]), effect=effect)
+    return OpenedTier(store=TypedTieredStore(TypedStore.of(graph), readers), effect=effect)
+
+
+def _by_type(
+    sample: sizing.SampledBatches, graph: Graph, types: Sequence[int]
+) -> list[sizing.SampledBatches]:
+    """Return the rows of each of ``types`` in ``sample``: all of it for a graph without types."""
+    return [sample] if graph.types is None else sample_by_type(sample, graph.types, types)
+
+
+def _plan_buffers(
+    options: DiskFeaturesConfig,
+    inputs: TierInputs,
+    samples: Sequence[sizing.SampledBatches],
+    types: Sequence[int],
+) -> dict[int, BufferPlan]:
+    """Return the plan of the buffer of each of ``types``, by ``samples`` of a machine's workers."""
+    graph = inputs.graph
+    sample, memory, horizon = inputs.buffer_inputs(options, samples)
+    demands = [
+        sizing.TypeDemand(
+            sample=part,
+            horizon=replace(horizon, priority=horizon.priority[graph.schema.vertices(number)]),
+            row_bytes=_row_bytes(mapped_features(graph, number)),
+        )
+        for number, part in zip(types, _by_type(sample, graph, types), strict=True)
+    ]
+    parts = [memory] if graph.types is None else sizing.divide_memory(memory, demands)
+    return {
+        number: _plan_buffer(options, graph, number, demand, part, inputs.group)
+        for number, demand, part in zip(types, demands, parts, strict=True)
+    }
+
+
+def _row_bytes(rows: Array) -> int:
+    return int(rows.shape[1]) * rows.itemsize
 
 
 def _plan_buffer(
     options: DiskFeaturesConfig,
     graph: Graph,
-    sample: sizing.SampledBatches,
-    horizon: sizing.Horizon,
+    vertex_type: int,
+    demand: sizing.TypeDemand,
     memory_bytes: int,
     group: Group,
 ) -> BufferPlan:
-    """Plan and log the buffer of a machine's workers for ``sample``: size, policy, row cost."""
-    file = features_file(graph)
-    source = DiskRows.of(graph, max_gap_bytes=max_read_gap(file))
-    row_bytes = source.width * source.dtype.itemsize
+    """Plan and log the buffer of a vertex type, for ``demand``: size, policy, row cost."""
+    file, row_bytes = features_file(graph, vertex_type), demand.row_bytes
+    sample, horizon = demand.sample, demand.horizon
+    source = DiskRows.of(graph, max_gap_bytes=max_read_gap(file), vertex_type=vertex_type)
     sizes = sizing.size_tier(
         sample, horizon, num_rows=source.num_rows, row_bytes=row_bytes, memory_bytes=memory_bytes
     )
@@ -197,9 +269,12 @@ def _plan_buffer(
         ordered = np.argsort(-horizon.priority, kind="stable")
         static_rows = ordered[: sizes.num_kept].astype(graph.indices.dtype)
         policy = policies.StaticPolicy(len(ordered), static_rows)
-    planner = tier_planner(policy, sizes, sample)
+    # The batches of a sample say little of types that few of them read.
+    num_overflow = 0 if graph.types is None else min(source.num_rows, _TYPE_OVERFLOW)
+    planner = tier_planner(policy, sizes, sample, num_overflow=num_overflow)
     if group.is_rank0:
-        log.info(_describe(options, graph, sizes, row_bytes))
+        rows = "rows" if graph.types is None else f"rows of {graph.vertex_types[vertex_type]}"
+        log.info(_describe(options, rows, source.num_rows, sizes, row_bytes))
     effect = _effect(sizes.misses, row_bytes, cached_disk_rates(file), group)
     values = {"effect": asdict(effect), "max_gap_bytes": max_read_gap(file)}
     return BufferPlan(source=source, planner=planner, sizes=sizes, kept=static_rows, values=values)
@@ -211,10 +286,12 @@ def tier_planner(
     sample: sizing.SampledBatches,
     *,
     num_fixed: int = 0,
+    num_overflow: int = 0,
 ) -> policies.TierPlanner:
     """Return the planner that chooses by ``policy`` the rows in a buffer of ``sizes`` slots.
 
-    ``num_fixed`` of the slots always hold the same rows.
+    ``num_fixed`` of the slots always hold the same rows; at least ``num_overflow`` more are for
+    large batches.
     """
     return policies.TierPlanner(
         policy,
@@ -222,6 +299,7 @@ def tier_planner(
         num_staged=sizes.num_staged,
         window=sizes.window * sample.num_workers,
         num_fixed=num_fixed,
+        num_overflow=num_overflow,
     )
 
 
@@ -289,12 +367,12 @@ def memory_left(
 
 
 def _describe(
-    options: DiskFeaturesConfig, graph: Graph, sizes: sizing.TierSizes, row_bytes: int
+    options: DiskFeaturesConfig, rows: str, num_rows: int, sizes: sizing.TierSizes, row_bytes: int
 ) -> str:
     buffered = size((sizes.num_kept + sizes.num_staged) * row_bytes)
-    part = f"{sizes.num_kept / graph.num_vertices:.0%} of {size(graph.feature_bytes)}"
+    part = f"{sizes.num_kept / num_rows:.0%} of {size(num_rows * row_bytes)}"
     if options.policy == "out_degree":
         policy = "rows with most out-neighbors stay in memory"
     else:
         policy = f"rows that the next {sizes.window} steps read soonest stay in memory"
-    return f"features=disk: {buffered} of memory hold {part} of rows; {policy}"
+    return f"features=disk: {buffered} of memory hold {part} of {rows}; {policy}"

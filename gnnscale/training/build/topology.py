@@ -12,6 +12,7 @@ from gnnscale.distributed.process_group import Group
 from gnnscale.features import disk
 from gnnscale.graph import Graph
 from gnnscale.sampling import NeighborSampling, SamplerConfig
+from gnnscale.sampling.typed import fanouts_by_type
 from gnnscale.training.build.tiered_features import RESERVE
 
 log = logging.getLogger(__name__)
@@ -53,12 +54,12 @@ def open_topology(
             graph, sampler, seeds, size_of_batch, memory, num_threads=num_threads
         )
     else:
-        no_vertices = np.zeros(0, graph.indices.dtype)
-        resident = disk.ResidentAdjacency(vertices=no_vertices, part=0.0, expected_hits=0.0)
+        no_lists = np.zeros(0, graph.indices.dtype)
+        resident = disk.ResidentAdjacency(rows=no_lists, part=0.0, expected_hits=0.0)
     if group.is_rank0:
         log.info(_describe(graph, resident))
     gap = disk.max_read_gap(disk.indices_file(graph))
-    return replace(graph, lists=disk.open_lists(graph, resident.vertices, max_gap_bytes=gap))
+    return replace(graph, lists=disk.open_lists(graph, resident.rows, max_gap_bytes=gap))
 
 
 def exceeds_memory(graph: Graph) -> bool:
@@ -94,7 +95,7 @@ def _resident_lists(
         expected = inclusion(
             graph,
             seeds,
-            sampler.fanouts,
+            fanouts_by_type(graph.schema, sampler.fanouts_for(graph)),
             batch_size=batch_size,
             replace=sampler.replace,
             num_threads=num_threads,

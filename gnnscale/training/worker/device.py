@@ -27,6 +27,7 @@ from gnnscale.features import FeatureStore
 from gnnscale.features.multilevel import MultiLevelStore
 from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.features.tiered.store import TieredReader
+from gnnscale.features.typed_tier import TypedReader
 from gnnscale.nn import TrainableModel
 from gnnscale.nn.optim import OptimizerConfig
 from gnnscale.planner import Device, apportion, owns_steps
@@ -63,7 +64,7 @@ class WorkerDevice:
     has_columns: bool  #: whether the device has only some columns of the features (P3)
 
     @property
-    def prefetcher(self) -> MultiLevelStore | TieredReader | None:
+    def prefetcher(self) -> MultiLevelStore | TieredReader | TypedReader | None:
         """Store that reads rows ahead once told of later steps. None: all rows are in memory."""
         if self.tier is None:
             return None

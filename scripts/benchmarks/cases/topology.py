@@ -50,7 +50,7 @@ def choose(store: str, fanouts: list[int], memory_bytes: int, file: str, threads
     graph = Graph.open(store)
     expected = inclusion(graph, graph.train_idx, fanouts, batch_size=SEEDS, num_threads=threads)
     held = choose_resident_lists(graph, expected.lists, memory_bytes=memory_bytes)
-    np.save(file, held.vertices)
+    np.save(file, held.rows)
     return held.expected_hits
 
 

@@ -3,10 +3,11 @@ from typing import Any
 import numpy as np
 import pytest
 from fixture_types import Make
+from typed_graphs import typed_graph
 
 from gnnscale.cache.hotness import inclusion
 from gnnscale.core.errors import GraphError
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, GraphSchema
 from gnnscale.sampling import NeighborSampler
 
 
@@ -82,3 +83,15 @@ def test_inclusion_by_hand(graph_of: Make) -> None:
     assert found.lists.tolist() == [4 + 2, 0.5 + 0.25, 0.25, 0.25, 0.25, 0, 0]
     # 1 is picked by one of the hops at least: 1 - 3/4 * 1/4, and reads 5 and 6 at the last one.
     assert found.probability.tolist() == pytest.approx([1, *[13 / 16] * 4, 0.25, 0.25])
+
+
+def test_inclusion_by_edge_type() -> None:
+    edge_types = [("a", "to", "b"), ("b", "to", "c"), ("a", "by", "c")]
+    schema = GraphSchema.of({"a": 3, "b": 2, "c": 2}, edge_types)
+    # 5 has b: 3, 4 and a: 0, 1; 3 has a: 2. Lists are of 3, 4, of both types of 5, and of 6.
+    lists = {(0, 3): [2], (1, 5): [3, 4], (2, 5): [0, 1]}
+    graph, seeds = typed_graph(schema, lists), np.array([5])
+    found = inclusion(graph, seeds, [[9, 1, 0], [2, -1, 1]], batch_size=1, num_threads=1)
+    # The first hop picks 3 or 4, the second both, one of 0 and 1, and of 3, if it was picked, 2.
+    assert found.probability.tolist() == [0.5, 0.5, 0.5, 1, 1, 1, 0]
+    assert found.lists.tolist() == [0.5 * (1 + 1), 0.5, (1 + 1) + (2 + 1), 1 + 1, 0, 0]

@@ -38,6 +38,13 @@ def test_fixed_slots_come_before_all_others():
     assert (planner.num_slots, planner.num_usual_slots) == (5 + 1 + 8, 5 + 1 + 2)
 
 
+def test_overflow_has_as_many_slots_as_it_is_said_to_need():
+    planner = TierPlanner(belady(1, 0), num_kept=1, num_staged=1, window=0, num_overflow=7)
+    assert (planner.num_slots, planner.num_usual_slots) == (1 + 1 + 7, 2)
+    planner.expect(np.arange(9, dtype=np.int32))
+    assert sorted(planner.plan().slots.tolist()) == [*range(9)]
+
+
 def test_slots_are_given_back_when_their_batch_was_served():
     planner = TierPlanner(belady(0, 0), num_kept=0, num_staged=2, window=0)
     for batch in (ids(0, 1), ids(2), ids(3, 4)):

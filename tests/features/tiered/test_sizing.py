@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from late_source import ids
 
+from gnnscale.cache.belady import belady_bytes
 from gnnscale.core import ConfigError
 from gnnscale.features.tiered.sizing import (
     MAX_WINDOW,
@@ -9,6 +10,8 @@ from gnnscale.features.tiered.sizing import (
     Misses,
     ReadChances,
     SampledBatches,
+    TypeDemand,
+    divide_memory,
     expect_misses,
     size_tier,
 )
@@ -113,3 +116,44 @@ def test_steps_before_a_cache_above_is_full_say_nothing_of_the_window():
     later = SampledBatches(vertices=rest, num_bytes=0)
     assert (usual.usual_rows, later.max_rows, later.usual_rows) == (500, 500, 200)
     assert sizes(5 << 20, given=later).window > sizes(5 << 20).window
+
+
+def demand(num_rows, slot_bytes, batches, num_bytes=0):
+    priority = np.zeros(num_rows, np.int32)
+    horizon = Horizon(window=3, priority=priority, num_steps=20, num_threads=1)
+    sampled = SampledBatches(vertices=batches, num_bytes=num_bytes, num_workers=2)
+    return TypeDemand(sample=sampled, horizon=horizon, row_bytes=slot_bytes - 32)
+
+
+def test_memory_goes_to_the_types_whose_rows_are_read_most_often():
+    # A step reads half of 4 rows of 100 bytes, a tenth of 10 rows of 50 bytes, and none of 5.
+    often = demand(4, 100, [ids(0, 1), ids(2, 3)], num_bytes=7)
+    seldom, never = demand(10, 50, [ids(9), ids(4)]), demand(5, 40, [ids(), ids()])
+    demands = [never, seldom, often]
+    # Six batches of three steps, and their rows; the least slots of a type are 2.
+    needs = [
+        belady_bytes(5, 0, window=6, batch_rows=0) + 2 * 40,
+        belady_bytes(10, 0, window=6, batch_rows=1) + 2 * 50,
+        belady_bytes(4, 0, window=6, batch_rows=2) + 6 * 7 + 2 * 100,
+    ]
+    least = sum(needs)
+    for rest, expected in (
+        *((0, [0, 0, 0]), (300, [0, 0, 300]), (500, [0, 100, 400])),
+        *((900, [0, 500, 400]), (1000, [100, 500, 400])),
+    ):
+        parts = divide_memory(least + rest, demands)
+        assert parts == [need + more for need, more in zip(needs, expected, strict=True)]
+    # All rows have memory: the rest lets each look further ahead.
+    parts = divide_memory(2 * least + 1100, demands)
+    assert parts == [2 * need + rows for need, rows in zip(needs, (200, 500, 400), strict=True)]
+    with pytest.raises(ConfigError, match=r"the rows of a step do not fit .*window \(now 3\)"):
+        divide_memory(least - 1, demands)
+
+
+def test_each_part_holds_the_rows_of_a_step():
+    for part in (demand(1, 40, [ids()]), demand(50, 60, [ids(*range(20)), ids(3)])):
+        (memory,) = divide_memory(part.step_bytes, [part])
+        rest = {"num_rows": part.num_rows, "row_bytes": part.row_bytes, "memory_bytes": memory}
+        found = size_tier(part.sample, part.horizon, **rest)
+        assert min(found.num_kept, found.num_staged) >= 0
+        assert found.num_kept + found.num_staged >= part.sample.max_rows

@@ -7,7 +7,7 @@ from round_figures import workload
 from gnnscale.graph import Graph
 from gnnscale.nn import GCN, GNN, GraphSAGE
 from gnnscale.planner.cost_model.equations import BatchSize
-from gnnscale.planner.cost_model.workload import Workload, measure_workload
+from gnnscale.planner.cost_model.workload import SourceEffect, Workload, measure_workload
 from gnnscale.sampling import LayerSampling, NeighborSampler, NeighborSampling, ShuffledOrder
 
 
@@ -60,3 +60,12 @@ def test_sizes_of_small_graphs(random_graph: Callable[..., Graph]) -> None:
     model = GCN(hidden=4).build(num_features=graph.num_features, num_classes=5)
     found = measured(graph, model, NeighborSampling(fanouts=[2, 2]), 64)
     assert found.slices.num_seeds == (1, 3)
+
+
+def test_rows_of_several_kinds_cost_the_sum_of_their_parts() -> None:
+    parts = [SourceEffect(row_misses=0.2, row_s=3e-6), SourceEffect(row_misses=0.05, row_s=8e-6)]
+    merged = SourceEffect.of_parts([*parts, SourceEffect()])
+    assert merged.row_misses == pytest.approx(0.25)
+    assert merged.seconds(1000) == pytest.approx(sum(part.seconds(1000) for part in parts))
+    assert SourceEffect.of_parts([SourceEffect()] * 2) == SourceEffect()
+    assert SourceEffect.of_parts(parts[:1]) == parts[0]
