@@ -42,6 +42,7 @@ WHOLE = {
     "training/test_typed_module.py": "a user's own modules on graphs with types",
     "training/test_typed_links.py": "links of graphs with types, from edges to partners",
     "training/test_edge_features.py": "runs on graphs whose edges have features",
+    "training/test_typed_edge_features.py": "the same, on graphs with types",
     "training/test_rare_classes.py": "rare classes, from validation to predictions",
     "training/test_deterministic.py": "equal options give equal weights, whatever the clock says",
     "training/test_equivalence.py": "every plan learns what one process does",

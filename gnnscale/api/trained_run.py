@@ -167,7 +167,7 @@ class TrainedRun:
         graph = run.open(graph, unseen)
         ends, rows = find_edges(edges, pairs, run.ends(graph), run.trained.signature)
         predictor = EdgePredictor(model, Predictor(model, graph, self.config.evaluation_options))
-        chunks = predictor.outputs(ends, rows, graph.edge_features)
+        chunks = predictor.outputs(ends, rows, graph.labeled_edge_features)
         thresholds = run.trained.thresholds(self.config.threshold, threshold, [kind])
         return np.concatenate(
             [outputs.answer(kind, rows, multilabel=False, thresholds=thresholds) for rows in chunks]

@@ -23,7 +23,7 @@ from gnnscale.features import FeatureStore, HostFeatures, check_store, take_read
 from gnnscale.graph import Graph
 from gnnscale.nn import Inputs, TrainableModel
 from gnnscale.nn.conv.linear import Degrees, GraphLayer
-from gnnscale.sampling import Block, MiniBatch, NeighborSampler
+from gnnscale.sampling import Block, MiniBatch, NeighborSampler, TypedBlock
 
 #: Maximum edges and vertices of a chunk, which bound its memory.
 CHUNK_EDGES = 1 << 20
@@ -169,12 +169,44 @@ def edge_attr(graph: Graph, block: Block, *, num_threads: int) -> Float32Array:
         raise GraphError(
             f"{graph.path or graph.name}: its edges have no features, which the model reads"
         )
+    return _gather(graph, (features, "float32"), rows, num_threads)
+
+
+def typed_edge_attr(
+    graph: Graph, block: TypedBlock, *, num_threads: int
+) -> tuple[Float32Array, ...]:
+    """Return the features of the edges of each type of ``block``, ``[num_edges, width]`` float32.
+
+    The width of an edge type without features is 0.
+    """
+    by_type = graph.edges.by_type
+    parts = []
+    for number, edges in enumerate(block.relations):
+        matrix = None if by_type is None else by_type.matrices[number]
+        if matrix is None or edges.edge_rows is None:
+            parts.append(np.empty((edges.num_edges, 0), np.float32))
+        else:
+            table = matrix.rows, matrix.dtype
+            parts.append(_gather(graph, table, edges.edge_rows, num_threads))
+    return tuple(parts)
+
+
+def _gather(
+    graph: Graph, table: tuple[Array, str], rows: UInt32Array, num_threads: int
+) -> Float32Array:
+    """Return ``rows`` of ``table``, an array and its type, as float32.
+
+    GraphError: ``graph`` has a row that is out of range.
+    """
+    features, dtype = table
     narrow = len(features) <= _MAX_INT32
     ids: Array = rows.view(np.int32) if narrow else rows.astype(np.int64)
     out = ops.empty((len(ids), features.shape[1]), torch.float32)
-    attr: Float32Array = ops.gather(
-        (features, "float32"), ids, out=out, num_threads=num_threads
-    ).numpy()
+    try:
+        ops.gather((features, dtype), ids, out=out, num_threads=num_threads)
+    except ValueError as error:
+        raise ops.damaged(graph.path or graph.name, f"edge_rows: {error}") from None
+    attr: Float32Array = out.numpy()
     return attr
 
 

@@ -1,13 +1,14 @@
 """Load stage of models over graphs with types: rows of each vertex type, learned or stored."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from gnnscale.backend.feature_loading import FeatureLoader
-from gnnscale.core import Access, Array, IntArray
+from gnnscale.backend.feature_loading import FeatureLoader, typed_edge_attr
+from gnnscale.core import Access, Array, Float32Array, IntArray
 from gnnscale.features import FeatureStore
 from gnnscale.features.typed import TypedStore
 from gnnscale.graph import Graph, TypedFeatures
@@ -67,9 +68,19 @@ class TypedLoader(FeatureLoader):
         for number in self._learned_types:
             count, row_bytes = self.rows_read(batch)[number]
             reads[number] = Access(host_bytes=count * row_bytes)
-        rows = sum(reads, Access())
-        traffic = replace(inputs.traffic, rows=rows)
-        return replace(inputs, traffic=traffic, type_reads=tuple(reads))
+        traffic = replace(inputs.traffic, rows=sum(reads, Access()))
+        return replace(
+            inputs,
+            traffic=traffic,
+            type_reads=tuple(reads),
+            edge_attr=tuple(self._edge_attr(batch)),
+        )
+
+    def _edge_attr(self, batch: MiniBatch) -> Iterator[Float32Array]:
+        """Yield the features of the edges of each type in each block, if the model reads them."""
+        assert isinstance(batch, TypedMiniBatch)
+        for block in batch.blocks if self._model.uses_edge_features else ():
+            yield from typed_edge_attr(self._graph, block, num_threads=self.num_threads)
 
     def with_learned(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
         """Return ``inputs`` with the learned rows, whose gradient a backward pass collects."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnscale.core import Array, Float32Array, GraphError, IntArray, brief
+from gnnscale.core import Array, GraphError, IntArray, brief
 from gnnscale.data import validation
 from gnnscale.data.labels import Labels, read_labels
 from gnnscale.data.storage import standardize
@@ -320,24 +320,31 @@ def _warn_of_columns(features: Any, what: str) -> None:
 
 
 def edge_features(
-    features: Any, num_edges: int, name: str, *, advises: bool = True
-) -> Float32Array:
+    features: Any,
+    num_edges: int,
+    name: str,
+    *,
+    keeps_float16: bool = False,
+    advises: bool = True,
+) -> Array:
     """Return a user's edge features as finite float32 ``[num_edges, num_features]``.
 
-    ``features`` ``[num_edges]`` are one feature. ``advises`` says whether to warn about magnitudes
-    that impede training.
+    ``features`` ``[num_edges]`` are one feature; with ``keeps_float16``, float16 stays.
+    ``advises`` says whether to warn about magnitudes that impede training.
     """
     what = f"{name}: edge features"
     rows = as_array(features, what)
     rows = rows[:, None] if rows.ndim == 1 else rows
+    is_kept = keeps_float16 and rows.dtype == np.float16
     if num_edges > MAX_EDGE_ROWS:
         raise GraphError(f"{what}: expected up to {MAX_EDGE_ROWS} edges, got {num_edges}")
     if rows.ndim == 2:
         validation.check_num_features(rows.shape[1], what)
-        if rows.dtype != np.float32:
+        if rows.dtype != np.float32 and not is_kept:
             _LOG.info("%s: %s is converted to float32", what, rows.dtype)
     width = rows.shape[-1] if rows.ndim else 0
-    converted = validation.edge_features(rows, num_edges=num_edges, num_features=width, source=name)
+    dtype = np.float16 if is_kept else np.float32
+    converted = validation.edge_features(rows, num_edges, width, source=name, dtype=dtype)
     if advises:
         spread = standardize.Spread((standardize.MAGNITUDE_OF_LAYERS,))
         spread.add(converted)

@@ -126,7 +126,9 @@ def _from_types(
         of_type: _default_id(frame, tables[f"vertices/{of_type}"], f"{of_type}_id")
         for of_type, frame in frames.items()
     }
-    for option, mark in (("ends", "-"), ("foreign_keys", ".")):
+    for option, mark in (
+        *(("ends", "-"), ("edge_features", "-"), ("edge_categories", "-"), ("foreign_keys", ".")),
+    ):
         if options.get(option):
             options[option] = {_joined(key, mark): of for key, of in options[option].items()}
     return _read(tables, name, {"id": ids, **options, **files}, TypedFrameTables)

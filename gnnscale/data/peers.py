@@ -104,7 +104,7 @@ def from_dgl(
 
     Edges keep their direction, from source to destination. The split consists of the fields
     ``train_mask``, ``val_mask`` and ``test_mask`` if present. A heterogeneous graph keeps its
-    types, without features of edges; a type may lack features.
+    types; a type of vertices or edges may lack features.
 
     Args:
         graph: DGL graph on the CPU, or a data set of one graph, or OGB's pair of graph and labels.
@@ -194,7 +194,7 @@ def from_pyg(
     Edges keep their direction: ``edge_index[0]`` sends messages to ``edge_index[1]``; without
     ``edge_index``, ``adj_t`` has the edges. Fields ``y``, ``train_mask``, ``val_mask`` and
     ``test_mask`` (or ``train_idx`` and so on) are optional; ``x`` is, if ``num_nodes`` is set. A
-    ``HeteroData`` of several types keeps its types, without features of edges.
+    ``HeteroData`` of several types keeps its types; edge types may have features or none.
 
     Args:
         data: PyG data on the CPU; a data set of one graph; or OGB's pair of a dictionary of arrays

@@ -103,7 +103,7 @@ def _fields(graph: Graph, features: str, labels: str) -> TypedFields:
         first = schema.vertices(int(schema.sources[number])).start
         src = graph.indices[positions].astype(np.int64) - first
         edges[triple] = (torch.from_numpy(src), torch.from_numpy(dst))
-        edge_fields[triple] = _edge_data(graph, positions)
+        edge_fields[triple] = _edge_data(graph, positions, number)
     return TypedFields(
         vertices=vertices,
         num_vertices={vertices.name: vertices.num_vertices for vertices in schema.vertex_types},
@@ -163,12 +163,15 @@ def _edges(graph: Graph, edge_type: int) -> tuple[Int64Array, Int64Array]:
     return positions[order], dst[order]
 
 
-def _edge_data(graph: Graph, positions: Int64Array) -> dict[str, torch.Tensor]:
-    """Return weights and features of the edges at ``positions`` of ``indices``."""
+def _edge_data(graph: Graph, positions: Int64Array, edge_type: int) -> dict[str, torch.Tensor]:
+    """Return weights and features of the edges at ``positions`` of ``indices``, of one type."""
     data = {}
     if graph.edge_weights is not None:
         data["edge_weight"] = torch.from_numpy(graph.edge_weights[positions])
-    if graph.edge_rows is not None and graph.edge_features is not None:
-        features = graph.edge_features[graph.edge_rows[positions]]
-        data["edge_attr"] = torch.from_numpy(features)
+    features, by_type = graph.edge_features, graph.edges.by_type
+    if by_type is not None:
+        matrix = by_type.matrices[edge_type]
+        features = None if matrix is None else matrix.rows
+    if graph.edge_rows is not None and features is not None:
+        data["edge_attr"] = torch.from_numpy(features[graph.edge_rows[positions]])
     return data

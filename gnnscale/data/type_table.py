@@ -9,9 +9,9 @@ def type_table(graph: Graph) -> list[str]:
     """Return aligned lines on the types of ``graph``, one for each type of vertices and of edges.
 
     Lines of vertex types have the number of vertices and the features, lines of edge types the
-    number of edges and the mean in-degree of a destination.
+    number of edges, the mean in-degree of a destination, and features if the edges have any.
     """
-    schema, features = graph.schema, graph.features
+    schema, features, by_type = graph.schema, graph.features, graph.edges.by_type
     matrices = features.matrices if isinstance(features, TypedFeatures) else ()
     vertices = [
         (
@@ -27,7 +27,9 @@ def type_table(graph: Graph) -> list[str]:
         starts, ends = graph.indptr[:-1][rows], graph.indptr[1:][rows]
         count = int((ends - starts).sum())
         mean = f"{count / max(len(starts), 1):,.1f} per {edge_type.destination}"
-        edges.append((str(edge_type), f"{count:,} edges", mean))
+        matrix = None if by_type is None else by_type.matrices[number]
+        more = "" if matrix is None else f", {matrix.width:,} features, {matrix.dtype}"
+        edges.append((str(edge_type), f"{count:,} edges", mean + more))
     return [*_aligned(vertices), *_aligned(edges)]
 
 

@@ -26,6 +26,7 @@ def from_typed_arrays(
     *,
     num_vertices: Mapping[str, int] | None = None,
     edge_weights: Mapping[Triple, Any] | None = None,
+    edge_features: Mapping[Triple, Any] | None = None,
     edge_labels: tuple[Triple, Any] | None = None,
     edge_split: tuple[Any, Any, Any] | None = None,
     split: str | Mapping[str, Any] | SplitInput | None = None,
@@ -57,6 +58,8 @@ def from_typed_arrays(
             of several types, by name. None: no labels.
         num_vertices: number of vertices of the types without features.
         edge_weights: by edge type ``[num_edges]`` finite, non-negative numbers; if given, of all.
+        edge_features: by edge type ``[num_edges, num_features]`` or ``[num_edges]`` finite numbers,
+            made float32 unless they are float16. Types left out, or with None, have none.
         edge_labels: an edge type and the labels of its edges, as ``from_arrays`` takes them.
         edge_split: ids or masks of training, validation and test edges of that type; None: none,
             or with ``split="random"`` a random split.
@@ -86,6 +89,7 @@ def from_typed_arrays(
         ends,
         name=name,
         weights=_weights(edges, edge_weights, ends, name),
+        features=_edge_features(edges, edge_features or {}, ends, name, advises=advises),
         number_edges=number_edges,
     )
     rows: Any = TypedFeatures([*matrices.values()])
@@ -154,13 +158,13 @@ def _with_edge_labels(
             f"{graph.name}: labels of edges of {brief(triple)}: no such edge type, allowed are "
             f"{', '.join('-'.join(edges) for edges in ends)}"
         )
-    number = list(ends).index(triple)
-    schema = graph.schema
+    number, schema = list(ends).index(triple), graph.schema
     firsts = schema.first_vertices[[schema.sources[number], schema.destinations[number]]]
     pairs = (np.stack(ends[triple], axis=1) + firsts).astype(graph.indices.dtype)
     is_random = split == "random" or (isinstance(split, SplitInput) and split.is_random)
     labels = read_labels_of_edges(values, edge_split, pairs, is_random=is_random, name=graph.name)
-    return replace(graph, edges=replace(graph.edges, ends=pairs, labels=labels))
+    edges = replace(graph.edges, ends=pairs, labels=labels, labeled_type=number)
+    return replace(graph, edges=edges)
 
 
 def _type_labels(
@@ -266,6 +270,36 @@ def _weights(
         _checked_weights(weights[triple], len(src), f"{name}: weights of {'-'.join(triple)}")
         for triple, (src, _) in zip(edges, ends, strict=True)
     ]
+
+
+def _edge_features(
+    edges: Mapping[Triple, Any],
+    features: Mapping[Triple, Any],
+    ends: Sequence[tuple[IntArray, IntArray]],
+    name: str,
+    *,
+    advises: bool,
+) -> TypedFeatures | None:
+    """Return the features of each edge type; None: no edge has any."""
+    for triple in features:
+        if triple not in edges:
+            raise GraphError(
+                f"{name}: features of edges of {brief(triple)}: no such edge type, allowed are "
+                f"{', '.join('-'.join(of) for of in edges)}"
+            )
+    matrices: list[FeatureMatrix | None] = []
+    for triple, (src, _) in zip(edges, ends, strict=True):
+        values, what = features.get(triple), f"{name}: {'-'.join(triple)}"
+        if values is None:
+            matrices.append(None)
+            continue
+        rows = array_inputs.edge_features(
+            *(values, len(src), what), keeps_float16=True, advises=advises
+        )
+        dtype: Any = str(rows.dtype)
+        matrices.append(FeatureMatrix(rows=rows, dtype=dtype, width=int(rows.shape[1])))
+    has_features = any(matrix is not None for matrix in matrices)
+    return TypedFeatures(matrices) if has_features else None
 
 
 def _checked_weights(weights: Any, num_edges: int, what: str) -> Float32Array:

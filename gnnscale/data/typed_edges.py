@@ -20,13 +20,15 @@ def typed_topology(
     *,
     name: str,
     weights: Sequence[Float32Array] | None = None,
+    features: TypedFeatures | None = None,
     number_edges: bool = False,
 ) -> Graph:
-    """Return the graph, without features, of the edges of each edge type.
+    """Return the graph, without features of vertices, of the edges of each edge type.
 
     Sources ascend in each list; edges between the same vertices stay in their order. Memory besides
-    arguments and result is an offset for each row and, with ``weights`` or ``number_edges``, a
-    number for each edge of a type: 4 bytes below 2^31 edges and vertices, else 8.
+    arguments and result is an offset for each row and, with ``weights``, ``features`` or
+    ``number_edges``, a number for each edge of a type: 4 bytes below 2^31 edges and vertices, else
+    8.
 
     Args:
         schema: types; all arguments by edge type are in its order.
@@ -34,36 +36,39 @@ def typed_topology(
             range.
         name: name in reports.
         weights: by edge type the weights of the edges. None: all weigh 1.
+        features: by edge type the features of the edges, in their order. None: there are none.
         number_edges: whether ``Graph.edge_ids`` has each edge's index among those of its type.
     """
     indptr = _offsets(schema, edges)
     indices = np.empty(indptr[-1], vertex_dtype(schema.num_vertices))
     list_weights = None if weights is None else np.empty(len(indices), np.float32)
     ids = np.empty(len(indices), np.int64) if number_edges else None
+    rows = None if features is None else np.zeros(len(indices), np.uint32)
+    is_ordered = any(array is not None for array in (list_weights, ids, rows))
     for number, (src, dst) in enumerate(edges):
         starts = indptr[:-1][schema.rows(number)]
         sources = schema.vertices(int(schema.sources[number]))
-        order = None
-        if list_weights is not None or ids is not None:
-            order = _source_order(src, sources.stop - sources.start)
+        order = _source_order(src, sources.stop - sources.start) if is_ordered else None
         _write_lists(starts, dst, order, src, indices, shift=sources.start)
         if list_weights is not None and weights is not None:
             bits = weights[number].view(np.int32)
             _write_lists(starts, dst, order, bits, list_weights.view(np.int32))
         if ids is not None:
             _write_lists(starts, dst, order, None, ids)
-    if list_weights is None and ids is None:
+        if rows is not None and features is not None and features.matrices[number] is not None:
+            _write_lists(starts, dst, order, None, rows.view(np.int32))
+    if not is_ordered:
         ops.csc_sort(indptr, indices, False, usable_cores())
-    features: Any = TypedFeatures([None] * len(schema.vertex_types))
+    none: Any = TypedFeatures([None] * len(schema.vertex_types))
     return Graph(
         name=name,
         indptr=indptr,
         indices=indices,
-        features=features,
+        features=none,
         feature_dtype="float32",
         labels=np.full(schema.num_vertices, -1, np.int64),
         num_classes=0,
-        edges=EdgeData(weights=list_weights, ids=ids),
+        edges=EdgeData(weights=list_weights, ids=ids, rows=rows, by_type=features),
         types=schema,
     )
 

@@ -37,7 +37,7 @@ def typed_graph(single: PeerGraph, options: PeerOptions) -> Graph:
         raise GraphError(f"{name}: {error}") from None
     if single.labels is not None:
         fields = _with_labels(fields, single.labels, options)
-    _drop_edge_features(fields, options)
+    edge_features = _edge_features(fields, options)
     weights = _weights(fields, options)
     features = _features(fields, options)
     targets = _targets(fields, options)
@@ -53,6 +53,7 @@ def typed_graph(single: PeerGraph, options: PeerOptions) -> Graph:
         {target: fields.vertices[target][options.labels] for target in targets} or None,
         num_vertices=fields.num_vertices,
         edge_weights=weights,
+        edge_features=edge_features,
         split=split or None,
         metric=options.metric,
         name=name,
@@ -154,26 +155,22 @@ def _ids(ids: Any, part: object, target: str, targets: Sequence[str], name: str)
     return by_type.get(target)
 
 
-def _drop_edge_features(fields: TypedFields, options: PeerOptions) -> None:
-    """Warn of edge features, which are not read; GraphError: the user names an attribute."""
-    name, features = options.name, options.edge_features
-    if features is None or features == options.edge_weight:
-        return
-    if features not in options.optional:
-        raise GraphError(
-            f"{name}: features {brief(features)!r} of edges: expected none, a graph with types of "
-            "vertices has no edge features"
-        )
-    dropped = [
-        "-".join(triple)
+def _edge_features(fields: TypedFields, options: PeerOptions) -> dict[Triple, Any]:
+    """Return the features of the edge types that have some.
+
+    GraphError: no edge type has the attribute that the user names.
+    """
+    key = options.edge_features
+    if key is None or key == options.edge_weight:
+        return {}
+    features = {
+        triple: values[key]
         for triple, values in fields.edge_fields.items()
-        if values.get(features) is not None
-    ]
-    if dropped and options.advises:
-        _LOG.warning(
-            "%s: features of edges are not read, of %s: a graph with types of vertices has none",
-            *(name, brief(", ".join(dropped))),
-        )
+        if values.get(key) is not None
+    }
+    if not features and key not in options.optional:
+        raise GraphError(f"{options.name}: no edge type has {brief(key)!r}")
+    return features
 
 
 def _weights(fields: TypedFields, options: PeerOptions) -> dict[Triple, Any] | None:

@@ -121,9 +121,15 @@ def check_weights(weights: Array, num_edges: int, source: object) -> Float32Arra
 
 
 def edge_features(
-    rows: Array, *, num_edges: int, num_features: int, first: int = 0, source: object
-) -> Float32Array:
-    """Return ``rows`` of edges as float32 ``[num_edges, num_features]``; else raise GraphError.
+    rows: Array,
+    num_edges: int,
+    num_features: int,
+    *,
+    first: int = 0,
+    source: object,
+    dtype: type[Any] = np.float32,
+) -> Array:
+    """Return ``rows`` of edges as ``dtype``, ``[num_edges, num_features]``; else raise GraphError.
 
     Values must be finite; errors number the edges from ``first``.
     """
@@ -136,7 +142,7 @@ def edge_features(
             f"{rows.shape[1]} from edge {first} on"
         )
     with np.errstate(over="ignore"):  # infinity is refused below
-        converted = np.ascontiguousarray(rows, np.float32)
+        converted = np.ascontiguousarray(rows, dtype)
     refuse_not_finite(rows, converted, first, source, "edge")
     return converted
 

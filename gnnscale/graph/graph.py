@@ -181,7 +181,19 @@ class Graph(Topology):
             edges=[(edges.source, edges.relation, edges.destination) for edges in edge_types],
             target=self._target,
             learned=tuple(self.vertex_types[number] for number in features.learned),
+            edge_widths=() if self.edges.by_type is None else self.edges.by_type.widths,
         )
+
+    def feature_widths(self, *, edges: bool) -> dict[str, int] | None:
+        """Return the number of features of each vertex type, or with ``edges`` of each edge type.
+
+        Types are named as in reports. None: there are no types, or no edge has features.
+        """
+        features: object = self.edges.by_type if edges else self.features
+        if not isinstance(features, TypedFeatures):
+            return None
+        names = list(map(str, self.schema.edge_types)) if edges else self.vertex_types
+        return dict(zip(names, features.widths, strict=True))
 
     @property
     def _target(self) -> str | None:
@@ -351,7 +363,7 @@ class Graph(Topology):
 
     def without_edge_features(self) -> Graph:
         """Return the graph without edge features, for a model that does not use them."""
-        return replace(self, edges=replace(self.edges, rows=None, features=None))
+        return replace(self, edges=replace(self.edges, rows=None, features=None, by_type=None))
 
     @classmethod
     def open(cls, path: str | Path) -> Graph:
@@ -472,11 +484,13 @@ def _applicable_notes(graph: Graph) -> tuple[dict[str, Any], list[Path]]:
     if graph.path is None:
         return {}, []
     stored = Graph.open(graph.path)
-    pairs = {
+    pairs: dict[str, tuple[Any, Any]] = {
         "features": (graph.features, stored.features),
         "labels": (graph.labels, stored.labels),
         "edge_features": (graph.edge_features, stored.edge_features),
     }
+    if graph.edges.by_type is not None:
+        pairs["edge_features"] = (graph.edges.by_type, stored.edges.by_type)
     if graph.edge_labels is not None and stored.edge_labels is not None:
         pairs["edge_labels"] = graph.edge_labels.labels, stored.edge_labels.labels
     unchanged = [name for name, arrays in pairs.items() if _are_equal(*arrays)]
@@ -511,7 +525,8 @@ def type_entry(graph: Graph) -> store_format.TypeEntry | None:
     features: object = graph.features
     if not isinstance(features, TypedFeatures):
         return None
-    return store_format.TypeEntry.of(graph.schema, features)
+    edges = graph.edges
+    return store_format.TypeEntry.of(graph.schema, features, edges.by_type, edges.labeled_type)
 
 
 def _typed_features(arrays: dict[str, Array], types: store_format.TypeEntry) -> Any:

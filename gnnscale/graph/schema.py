@@ -182,6 +182,16 @@ class GraphSchema:
         ids: IntArray = self.first_vertices[types] + offsets
         return ids
 
+    def edge_types_at(self, indptr: Array, first: int, count: int) -> IntArray:
+        """Return the edge types ``[count]`` of the edges from position ``first`` of all lists on.
+
+        ``indptr`` ``[num_rows + 1]`` are the offsets of the lists.
+        """
+        row = int(np.searchsorted(indptr, first, side="right")) - 1
+        end = int(np.searchsorted(indptr, first + count, side="left"))
+        ends = np.clip(indptr[row : end + 1], first, first + count)
+        return np.repeat(self.edge_type_of(np.arange(row, end)), np.diff(ends))
+
     def vertex_offsets(self, indptr: Int64Array) -> Int64Array:
         """Return where the neighbors of each vertex begin, over all edge types that end at it.
 

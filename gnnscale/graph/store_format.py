@@ -24,6 +24,13 @@ from gnnscale.graph.schema import (
     VertexType,
 )
 from gnnscale.graph.split import array_slices, check_splits
+from gnnscale.graph.typed_edge_store import (
+    EdgeFeatureEntry,
+    check_edge_rows,
+    check_row_numbers,
+    edge_matrices,
+    typed_edge_features,
+)
 from gnnscale.graph.typed_features import TypedFeatures
 
 METRICS = ("accuracy", "micro_f1", "roc_auc", "rmse")
@@ -54,7 +61,8 @@ GRAPH_STORE = ArtifactType(
     option="dataset.store",
     command="gnnscale prepare",
     files=r"meta\.json|\.meta\.json\.tmp|ids\.parquet|"
-    rf"(ids|(features|labels)-[0-9]+|{'|'.join((*ARRAYS, DEGREES, OWNER, *EDGE_ARRAYS))})\.npy",
+    r"(ids|labels-[0-9]+|(edge_)?features-[0-9]+|"
+    rf"{'|'.join((*ARRAYS, DEGREES, OWNER, *EDGE_ARRAYS))})\.npy",
     max_bytes=4 << 20,
 )
 
@@ -99,9 +107,21 @@ class TypeEntry:
     edges: Annotated[
         list[tuple[_Name, _Name, _Name]], Meta(min_length=1, max_length=MAX_EDGE_TYPES)
     ]
+    #: features of each edge type, null without; empty: no edge has any
+    edge_features: list[EdgeFeatureEntry | None] = field(default_factory=list)
+    #: edge type of the labeled edges. None: unknown, or there are none
+    labeled_edges: Annotated[int, Meta(ge=0)] | None = None
 
     def __post_init__(self) -> None:
         _ = self.schema  # checks the names
+        entries, count, number = self.edge_features, len(self.edges), self.labeled_edges
+        if len(entries) not in (0, count):
+            raise ValueError(f"edge_features: {len(entries)} of {count} edge types")
+        for entry in entries:
+            if entry is not None and (entry.file >= count or entries[entry.file] != entry):
+                raise ValueError(f"edge_features: file {entry.file} is of other features")
+        if number is not None and number >= count:
+            raise ValueError(f"labeled_edges: {number}, there are {count} edge types")
 
     @cached_property
     def schema(self) -> GraphSchema:
@@ -112,8 +132,17 @@ class TypeEntry:
         )
 
     @classmethod
-    def of(cls, schema: GraphSchema, features: TypedFeatures) -> "TypeEntry":
-        """Return the entry of the types of ``schema`` with their ``features``."""
+    def of(
+        cls,
+        schema: GraphSchema,
+        features: TypedFeatures,
+        edge_features: TypedFeatures | None = None,
+        labeled_edges: int | None = None,
+    ) -> "TypeEntry":
+        """Return the entry of the types of ``schema`` with their ``features``.
+
+        ``edge_features`` are those by edge type, ``labeled_edges`` is the type of labeled edges.
+        """
         return cls(
             vertices=[
                 VertexTypeEntry(name=vertices.name, num_vertices=vertices.num_vertices)
@@ -129,7 +158,19 @@ class TypeEntry:
             edges=[
                 (edges.source, edges.relation, edges.destination) for edges in schema.edge_types
             ],
+            edge_features=EdgeFeatureEntry.of(edge_features),
+            labeled_edges=labeled_edges,
         )
+
+    @property
+    def optional(self) -> dict[str, Any]:
+        """Values of the fields that only stores with data of edges by type have."""
+        values: dict[str, Any] = {}
+        if self.edge_features:
+            values["edge_features"] = [entry and asdict(entry) for entry in self.edge_features]
+        if self.labeled_edges is not None:
+            values["labeled_edges"] = self.labeled_edges
+        return values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,6 +298,7 @@ class StoreMeta:
             entries.append((self.feature_dtype, self.num_features))
         if self.types is not None:
             entries.append((repr(self.types.vertices), repr(self.types.edges)))
+            entries += sorted(self.types.optional.items())
         return files.digest(entries)
 
 
@@ -282,6 +324,7 @@ def write_meta(
         entries["types"] = {
             "vertices": [asdict(entry) for entry in types.vertices],
             "edges": types.edges,
+            **types.optional,
         }
     else:
         sizes["num_vertices"] = arrays["indptr"].shape[0] - 1
@@ -295,6 +338,7 @@ _NOTES = {"ids": "vertices", "columns": "features", "scaling": "features", "clas
 _NOTES |= dict.fromkeys(("edge_columns", "edge_scaling"), "edge_features")
 _NOTES |= {"edge_classes": "edge_labels"}
 _NOTES |= dict.fromkeys(("type_columns", "type_scaling"), "features")
+_NOTES |= dict.fromkeys(("edge_type_columns", "edge_type_scaling"), "edge_features")
 #: Files of the users' vertex ids: integers, and texts. A store has at most one of them.
 ID_FILES = ("ids.npy", "ids.parquet")
 
@@ -381,9 +425,14 @@ def _check_written(folder: Path) -> None:
     _check_range(f"{folder}: neighbor", arrays["indices"], meta.num_vertices - 1)
     if meta.types is not None:
         check_source_types(folder / "indices.npy", arrays, meta.types.schema)
-    if EDGE_ROWS in arrays:
+    if EDGE_FEATURES in arrays:
         last_row = len(arrays[EDGE_FEATURES]) - 1
         _check_range(f"{folder}: row of edge features", arrays[EDGE_ROWS], last_row)
+    if meta.types is not None:
+        features = edge_matrices(dict(arrays), meta.types.edge_features)
+        if features is not None:
+            file = folder / f"{EDGE_ROWS}.npy"
+            check_row_numbers(file, features, arrays, meta.types.schema)
     if EDGE_ENDS in arrays:
         _check_range(f"{folder}: end of an edge", arrays[EDGE_ENDS], meta.num_vertices - 1)
 
@@ -437,6 +486,15 @@ def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
         _check_degrees(path / f"{DEGREES}.npy", arrays[DEGREES], arrays["indptr"])
     if EDGE_FEATURES in arrays:
         _check_edge_features(path, arrays, meta.num_edges)
+    if meta.types is not None and meta.types.edge_features:
+        types = meta.types
+        check_edge_rows(path, arrays, types.schema, types.edge_features)
+        labeled = types.labeled_edges
+        entry = None if labeled is None else types.edge_features[labeled]
+        if entry is not None and EDGE_ENDS in arrays:
+            rows, name = len(arrays[EDGE_ENDS]), typed_edge_features(entry.file)
+            if rows != len(arrays[name]):
+                raise GraphError(f"{path / name}.npy: {len(arrays[name])} rows of {rows} edges")
     if EDGE_LABELS in arrays:
         _check_edge_labels(path, arrays, meta)
     return arrays
@@ -460,9 +518,15 @@ def _forms(meta: StoreMeta) -> dict[str, Form]:
         forms[DEGREES] = np.dtype(np.uint32), (num_lists,)
     if WEIGHTS in meta.arrays:
         forms[WEIGHTS] = np.dtype(np.float32), (meta.num_edges,)
-    if EDGE_ROWS in meta.arrays or EDGE_FEATURES in meta.arrays:
+    of_types = None if meta.types is None else meta.types.edge_features
+    if EDGE_ROWS in meta.arrays or EDGE_FEATURES in meta.arrays or of_types:
         forms[EDGE_ROWS] = np.dtype(np.uint32), (meta.num_edges,)
-        forms[EDGE_FEATURES] = np.dtype(np.float32), (None, None)
+        if not of_types:
+            forms[EDGE_FEATURES] = np.dtype(np.float32), (None, None)
+    for entry in of_types or ():
+        if entry is not None:
+            dtype = FEATURE_DTYPES[entry.feature_dtype]
+            forms[typed_edge_features(entry.file)] = dtype, (None, entry.num_features)
     if meta.edge_labels is not None or EDGE_ENDS in meta.arrays:
         forms[EDGE_ENDS] = ids, (None, 2)
     if meta.edge_labels is not None:

@@ -20,6 +20,8 @@ from gnnscale.core import (
 from gnnscale.graph import store_format
 from gnnscale.graph.schema import GraphSchema
 from gnnscale.graph.split import Split, SplitSource
+from gnnscale.graph.typed_edge_store import edge_matrices, typed_edge_features
+from gnnscale.graph.typed_features import TypedFeatures
 
 #: Number of types that an error lists, at most.
 _MAX_LISTED = 8
@@ -64,14 +66,16 @@ class EdgeLabels:
 class EdgeData:
     """Data of edges: weights, ids and row numbers in the order of ``Graph.indices``.
 
-    Features, ends and labels are indexed by the row numbers.
+    Features, ends and labels are indexed by the row numbers, which in a graph with types count from
+    0 in each edge type.
     """
 
     #: ``[num_edges]`` float32, finite and not negative. None: all edges weigh 1
     weights: Float32Array | None = None
     #: ``[num_edges]`` int64 numbers of edges in the input. None: positions in ``indices``
     ids: Int64Array | None = None
-    #: ``[num_edges]`` uint32 row in ``features``, shared with the reverse. None: no features
+    #: ``[num_edges]`` uint32 row in ``features`` or, with types, in the matrix of the edge's type;
+    #: shared with the reverse. None: no features
     rows: UInt32Array | None = None
     #: ``[num_rows, num_edge_features]`` float32, finite. None: edges have no features
     features: Float32Array | None = None
@@ -79,6 +83,10 @@ class EdgeData:
     ends: IntArray | None = None
     #: labels of the rows. None: edges have no labels
     labels: EdgeLabels | None = None
+    #: features of each edge type, in place of ``features``. None: no edge type has any
+    by_type: TypedFeatures | None = None
+    #: edge type whose edges ``ends`` lists, by its number. None: unknown, or there are no types
+    labeled_type: int | None = None
 
     @classmethod
     def from_store(cls, arrays: dict[str, Array], meta: store_format.StoreMeta) -> "EdgeData":
@@ -93,7 +101,7 @@ class EdgeData:
                 if stored in arrays
             }
         )
-        entry = meta.edge_labels
+        entry, types = meta.edge_labels, meta.types
         return cls(
             weights=arrays.pop(store_format.WEIGHTS, None),
             rows=arrays.pop(store_format.EDGE_ROWS, None),
@@ -108,6 +116,8 @@ class EdgeData:
                 split=split,
                 metric=entry.metric,
             ),
+            by_type=None if types is None else edge_matrices(arrays, types.edge_features),
+            labeled_type=None if types is None else types.labeled_edges,
         )
 
     def arrays(self) -> dict[str, Array]:
@@ -124,6 +134,13 @@ class EdgeData:
                 store_format.SPLIT_ARRAYS, store_format.EDGE_SPLITS, strict=True
             ):
                 arrays[stored] = getattr(self.labels.split, name)
+        if self.by_type is not None:
+            pairs = zip(self.by_type.owners, self.by_type.matrices, strict=True)
+            arrays |= {
+                typed_edge_features(number): matrix.rows
+                for number, matrix in pairs
+                if matrix is not None
+            }
         return {name: array for name, array in arrays.items() if array is not None}
 
 
@@ -252,8 +269,24 @@ class Topology:
 
     @property
     def edge_features(self) -> Float32Array | None:
-        """``[num_rows, num_edge_features]``, indexed by ``edge_rows``. None: no features."""
+        """``[num_rows, num_edge_features]``, indexed by ``edge_rows``. None: no features.
+
+        Edges of a graph with types have theirs in ``edges.by_type``.
+        """
         return self.edges.features
+
+    @property
+    def labeled_edge_features(self) -> Array | None:
+        """``[num_rows, f]`` features of the edges in ``edges.ends``. None: no features."""
+        by_type, number = self.edges.by_type, self.edges.labeled_type
+        matrix = None if by_type is None or number is None else by_type.matrices[number]
+        return self.edge_features if matrix is None else matrix.rows
+
+    @property
+    def num_labeled_edge_features(self) -> int:
+        """Number of features of an edge in ``edges.ends``."""
+        features = self.labeled_edge_features
+        return 0 if features is None else int(features.shape[1])
 
     @property
     def edge_labels(self) -> EdgeLabels | None:
@@ -262,7 +295,9 @@ class Topology:
 
     @property
     def num_edge_features(self) -> int:
-        """Number of features of an edge."""
+        """Number of features of an edge; with types, of the widest edge type."""
+        if self.edges.by_type is not None:
+            return max(self.edges.by_type.widths)
         return 0 if self.edge_features is None else int(self.edge_features.shape[1])
 
     @property

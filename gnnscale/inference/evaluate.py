@@ -176,7 +176,7 @@ class EdgeExaminer(_LabelExaminer):
 
     def _outputs(self, splits: Sequence[str]) -> Iterator[tuple[arrays.Float32Array, arrays.Array]]:
         for rows in map(self._task.rows, splits):
-            ends, features = np.asarray(self._ends[rows]), self._task.graph.edge_features
+            ends, features = np.asarray(self._ends[rows]), self._task.graph.labeled_edge_features
             outputs = np.concatenate([*self._predictor.outputs(ends, rows, features)])
             yield outputs, np.asarray(self._task.labels.labels[rows])
 

@@ -285,7 +285,7 @@ class EdgePredictor:
 
     @torch.no_grad()
     def outputs(
-        self, ends: IntArray, rows: IntArray, features: Float32Array | None
+        self, ends: IntArray, rows: IntArray, features: Array | None
     ) -> Iterator[Float32Array]:
         """Yield the outputs of edges with ``ends`` ``[n, 2]`` in chunks, in order.
 

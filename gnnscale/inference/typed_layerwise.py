@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.backend.feature_loading import CHUNK_EDGES, CHUNK_VERTICES
+from gnnscale.backend.feature_loading import CHUNK_EDGES, CHUNK_VERTICES, typed_edge_attr
 from gnnscale.core import Array, BoolArray, Float32Array, IntArray, read_memory, track
 from gnnscale.core.artifact.files import check_space, size
 from gnnscale.features.typed import TypedStore
@@ -183,6 +183,9 @@ class TypedInference:
                 batch = self._samplers[index].sample(chunk.astype(self._graph.indices.dtype), 0)
                 rows = self._read(in_rows, batch)
                 (block,) = batch.blocks
+                if self._model.uses_edge_features:
+                    attr = typed_edge_attr(self._graph, block, num_threads=self._num_threads)
+                    block = block.with_edge_attr(attr)
                 yield chunk, self._model.infer_layer(index, rows, block)[number]
 
     def _chunks(self, vertex_type: int, vertices: IntArray) -> Iterator[IntArray]:

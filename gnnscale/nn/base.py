@@ -31,7 +31,8 @@ class Inputs:
     #: for P3, the first layer's ``load`` results for every device's mini-batch (``x`` included),
     #: over this device's feature columns; None: the first layer is not split
     parts: tuple[Tensor, ...] | None = None
-    #: for each block ``[num_edges, num_edge_features]`` float32; empty: the model reads none
+    #: for each block, with types for each edge type of each block, ``[num_edges,
+    #: num_edge_features]`` float32; empty: the model reads none
     edge_attr: tuple[Float32Array, ...] = ()
     #: for a graph with types, the input rows by vertex type, ``[num_input_vertices_t, width_t]``;
     #: ``x`` is then empty
@@ -53,6 +54,8 @@ class Inputs:
         """Return ``batch`` with the loaded edge features in its blocks; unchanged without any."""
         if not self.edge_attr:
             return batch
+        if isinstance(batch, TypedMiniBatch):
+            return batch.with_edge_attr(self.edge_attr)
         pairs = zip(batch.blocks, self.edge_attr, strict=True)
         return replace(batch, blocks=tuple(replace(block, edge_attr=rows) for block, rows in pairs))
 

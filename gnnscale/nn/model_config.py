@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from gnnscale.core import ConfigError, check_choice, check_range
-from gnnscale.graph import Graph, GraphSchema
+from gnnscale.graph import Graph, GraphSchema, InputTypes
 
 if TYPE_CHECKING:
     from gnnscale.nn.base import TrainableModel
@@ -71,7 +71,7 @@ class ModelConfig(ABC):
         if self.edge_features and not self._may_take_edge_features:
             raise ConfigError(
                 f"model.edge_features=true: expected a model whose layers read edge features, got "
-                f"{self.name}; model=gat, gatv2, gin and custom can"
+                f"{self.name}; model=gat, gatv2, gin, rgat and custom can"
             )
 
     @property
@@ -136,6 +136,16 @@ class ModelConfig(ABC):
     ) -> TrainableModel:
         """Build the model; initial weights come from torch's global generator."""
 
+    def build_for(self, types: InputTypes, *, num_classes: int) -> TrainableModel:
+        """Build the model for a graph with ``types``, by ``build_typed``."""
+        return self.build_typed(
+            schema=types.schema,
+            widths=tuple(types.widths.values()),
+            num_classes=num_classes,
+            targets=() if types.target is None else (types.target,),
+            edge_widths=types.edge_widths,
+        )
+
     def build_typed(
         self,
         *,
@@ -143,11 +153,12 @@ class ModelConfig(ABC):
         widths: tuple[int, ...],
         num_classes: int,
         targets: Sequence[str] = (),
+        edge_widths: tuple[int, ...] = (),
     ) -> TrainableModel:
         """Build the model for a graph with types, whose vertices have ``widths`` features.
 
-        ``targets`` names the vertex types of the seeds. ConfigError, as in this base class: the
-        model reads no types.
+        ``targets`` names the vertex types of the seeds. Edges have ``edge_widths`` features by
+        type; empty: none. ConfigError, as in this base class: the model reads no types.
         """
         raise ConfigError(f"model: expected rgcn, rsage, rgat, hgt or custom, got {self.name}")
 

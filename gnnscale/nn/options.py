@@ -339,10 +339,12 @@ class CustomModel(ModelConfig):
         widths: tuple[int, ...],
         num_classes: int,
         targets: Sequence[str] = (),
+        edge_widths: tuple[int, ...] = (),
     ) -> TrainableModel:
         """Build the user's module for a graph with types, as ``build`` does without.
 
-        It is tried on seeds of the types ``targets``; empty: of the first type.
+        It is tried on seeds of the types ``targets``; empty: of the first type. Features of edges
+        are not read.
         """
         from gnnscale.nn.typed_user_module import build_typed_user_model
         from gnnscale.nn.user_constructor import type_settings

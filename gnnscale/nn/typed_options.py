@@ -76,6 +76,20 @@ class TypedModel(ModelConfig):
     def layer(self, schema: GraphSchema, num_out: int, *, last: bool) -> TypedLayer:
         """Build a layer from ``hidden`` to ``num_out`` features; ``last``: it is the last layer."""
 
+    def edge_layer(
+        self, schema: GraphSchema, num_out: int, *, last: bool, edge_widths: Sequence[int]
+    ) -> TypedLayer:
+        """Build a layer, as ``layer`` does, that reads ``edge_widths[r]`` features of an edge.
+
+        The base raises NotImplementedError: only architectures that read edge features override it.
+        """
+        raise NotImplementedError(f"{self.name} takes no edge features")
+
+    @property
+    def takes_edge_features(self) -> bool:
+        """Whether layers can read edge features: the subclass overrides ``edge_layer``."""
+        return type(self).edge_layer is not TypedModel.edge_layer
+
     def build_typed(
         self,
         *,
@@ -83,6 +97,7 @@ class TypedModel(ModelConfig):
         widths: tuple[int, ...],
         num_classes: int,
         targets: Sequence[str] = (),
+        edge_widths: tuple[int, ...] = (),
     ) -> TypedGNN:
         """Build the model; initial weights come from torch's global generator.
 
@@ -91,16 +106,22 @@ class TypedModel(ModelConfig):
             widths: number of features of each vertex type, above 0.
             num_classes: number of features of an output row.
             targets: not used: each vertex type has output rows.
+            edge_widths: number of features of each edge type, read if the layers can; empty: none.
         """
         from torch import nn
 
         from gnnscale.nn.typed.model import TypedGNN
 
         layers = []
+        reads_edges = self.edge_width(max(edge_widths, default=0)) > 0
         for index in range(self.num_layers):
             last = index + 1 == self.num_layers
             num_out = num_classes if last and not self.ends_with_product else self.hidden
-            layers.append(self.layer(schema, num_out, last=last))
+            if reads_edges:
+                layer = self.edge_layer(schema, num_out, last=last, edge_widths=edge_widths)
+            else:
+                layer = self.layer(schema, num_out, last=last)
+            layers.append(layer)
         num_outputs = len(widths) if self.ends_with_product else 0
         return TypedGNN(
             layers,
@@ -114,8 +135,12 @@ class TypedModel(ModelConfig):
 
     def build(self, *, num_features: int, num_classes: int, num_edge_features: int = 0) -> TypedGNN:
         """Build the model for a graph without types; it has one type of vertices and of edges."""
-        schema = GraphSchema.homogeneous(0)
-        return self.build_typed(schema=schema, widths=(num_features,), num_classes=num_classes)
+        return self.build_typed(
+            schema=GraphSchema.homogeneous(0),
+            widths=(num_features,),
+            num_classes=num_classes,
+            edge_widths=(num_edge_features,),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,9 +209,22 @@ class RGAT(AttentionModel):
 
     def layer(self, schema: GraphSchema, num_out: int, *, last: bool) -> TypedLayer:
         """Build a layer; ``last``: heads are averaged, else concatenated."""
+        return self.edge_layer(schema, num_out, last=last, edge_widths=())
+
+    def edge_layer(
+        self, schema: GraphSchema, num_out: int, *, last: bool, edge_widths: Sequence[int]
+    ) -> TypedLayer:
+        """Build a layer whose attention reads ``edge_widths[r]`` features of an edge of type r."""
         from gnnscale.nn.typed.attention import RGATLayer
 
-        return RGATLayer(schema, self.hidden, num_out, num_heads=self.num_heads, average=last)
+        return RGATLayer(
+            schema,
+            self.hidden,
+            num_out,
+            num_heads=self.num_heads,
+            average=last,
+            edge_widths=edge_widths,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from gnnscale.core import Array, GraphError, track
 from gnnscale.core.artifact import check_space, new_folder, npy, open_regular
 from gnnscale.core.sorted_sets import distinct
 from gnnscale.core.types import BoolArray, Float32Array, Int16Array, IntArray, UInt32Array
-from gnnscale.graph import Graph, ShardedFeatures, TypedFeatures, store_format
+from gnnscale.graph import EdgeData, Graph, ShardedFeatures, TypedFeatures, store_format
 from gnnscale.graph.graph import type_entry
 from gnnscale.partition.base import UNREACHED, Parts
 from gnnscale.partition.store import describe
@@ -38,7 +38,8 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
 
     - adjacency lists (with types, of all edge types), edge weights and edge rows: only of vertices
       fewer than ``num_hops`` hops away; all other lists are empty,
-    - edge features: only of the edges in these lists; the file has holes in place of other rows,
+    - edge features: only of the edges in these lists; the file has holes in place of other rows;
+      with types, of all edges,
     - features: only of vertices up to ``num_hops`` hops away; the file has holes in place of other
       rows,
     - training vertices: only those that the part owns,
@@ -112,7 +113,9 @@ def _write_arrays(
     matrices = _matrices(graph)
     edge_bytes = graph.indices.itemsize
     edge_bytes += 4 * ((graph.edge_weights is not None) + (graph.edge_rows is not None))
-    edge_bytes += 4 * graph.num_edge_features  # an upper bound, since edges share rows
+    by_type = graph.edges.by_type
+    if by_type is None:
+        edge_bytes += 4 * graph.num_edge_features  # an upper bound, since edges share rows
     disk = int(indptr[-1]) * edge_bytes
     disk += sum(int(present[at].sum()) * rows[:1].nbytes for rows, at in matrices.values())
     check_space(f"{folder}: a part of {graph.name}", folder, disk=disk)
@@ -135,6 +138,15 @@ def _write_arrays(
         arrays[store_format.WEIGHTS] = npy.write_rows(
             folder / f"{store_format.WEIGHTS}.npy", weights, np.dtype(np.float32)
         )
+    if graph.edge_rows is not None and by_type is not None:
+        check_space(f"{folder}: features of edges", folder, disk=by_type.nbytes)
+        numbers = _listed_values(graph, graph.edge_rows, listed, f"{name}: rows of edges")
+        file = folder / f"{store_format.EDGE_ROWS}.npy"
+        arrays[store_format.EDGE_ROWS] = npy.write_rows(file, numbers, np.dtype(np.uint32))
+        arrays |= {
+            array: npy.write_array(folder / f"{array}.npy", values)
+            for array, values in EdgeData(by_type=by_type).arrays().items()
+        }
     if graph.edge_rows is not None and graph.edge_features is not None:
         arrays |= _write_edge_features(
             folder, graph, graph.edge_rows, graph.edge_features, listed, name

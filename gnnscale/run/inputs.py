@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gnnscale.core import Array, ConfigError, Float32Array, read_memory
+from gnnscale.core import Array, ConfigError, Float32Array, brief, read_memory
 from gnnscale.core.artifact.files import size
 from gnnscale.features import FeatureStoreConfig, LearnedFeaturesConfig, StructuralFeaturesConfig
 from gnnscale.graph import MAX_QUANTIZED, Graph
@@ -162,21 +162,33 @@ def _check_edge_features(inputs: TaskInputs) -> None:
         )
 
 
+#: Models whose layers read features of edges, of graphs without types and with them.
+_READ_EDGES = "gat, gatv2 and gin"
+_READ_TYPED_EDGES = "rgat"
+
+
 def describe_use(inputs: TaskInputs, graph: Graph) -> str | None:
     """Return a log line on the use of edge features; None: there are none, or they are left out."""
     model, count = inputs.model, graph.num_edge_features
     if not count or model.edge_features is False:
         return None
+    models, features = _READ_EDGES, f"{count} features of each edge"
+    if graph.types is not None and graph.edges.by_type is not None:
+        models = _READ_TYPED_EDGES
+        pairs = zip(graph.schema.edge_types, graph.edges.by_type.widths, strict=True)
+        listed = ", ".join(f"{width} of {name}" for name, width in pairs if width)
+        features = f"features of edges ({brief(listed)})"
     if model.edge_width(count):
-        return f"{graph.name}: {model.name} reads {count} features of each edge"
-    if inputs.task.reads_edge_features:
+        return f"{graph.name}: {model.name} reads {features}"
+    if inputs.task.reads_edge_features and graph.num_labeled_edge_features:
         return (
-            f"{graph.name}: {count} features of each edge are read where its label is predicted, "
-            f"and not by layers of {model.name}; those of model=gat, gatv2 and gin read them too"
+            f"{graph.name}: {features} are read where its label is predicted, and not by layers "
+            f"of {model.name}; those of model={models} read them too"
         )
+    own = ", and modules of your own that take them (docs/your-model.md)"
     return (
-        f"{graph.name}: {model.name} does not read the {count} features of each edge; layers of "
-        "model=gat, gatv2 and gin do, and modules of your own that take them (docs/your-model.md)"
+        f"{graph.name}: {model.name} does not read the {features}; layers of model={models} do"
+        f"{own if models == _READ_EDGES else ''}"
     )
 
 

@@ -37,6 +37,12 @@ def read_by_type(model: ModelConfig, graph: Graph, *, seed: int | None) -> Graph
             return graph
         features = TypedFeatures(graph.matrices)
         graph = _with_features(replace(graph, types=graph.schema), features)
+        if graph.edge_features is not None:
+            width = graph.num_edge_features
+            of_edges = FeatureMatrix(rows=graph.edge_features, dtype="float32", width=width)
+            by_type = TypedFeatures([of_edges])
+            edges = replace(graph.edges, features=None, by_type=by_type, labeled_type=0)
+            graph = replace(graph, edges=edges)
     missing = [number for number, matrix in enumerate(graph.matrices) if matrix is None]
     if not missing:
         return graph

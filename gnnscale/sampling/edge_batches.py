@@ -10,7 +10,6 @@ import numpy as np
 from gnnscale import ops
 from gnnscale.core import (
     Array,
-    Float32Array,
     Float64Array,
     Int32Array,
     Int64Array,
@@ -263,9 +262,7 @@ class EdgeSampler(minibatch.WrappingSampler):
     known when their labels are not.
     """
 
-    def __init__(
-        self, sampler: minibatch.Sampler, ends: IntArray, features: Float32Array | None
-    ) -> None:
+    def __init__(self, sampler: minibatch.Sampler, ends: IntArray, features: Array | None) -> None:
         """Wrap the vertex sampler ``sampler``.
 
         Rows of ``ends`` ``[n, 2]`` and of ``features`` (None: there are none) are edges.
@@ -281,12 +278,12 @@ class EdgeSampler(minibatch.WrappingSampler):
 
 
 def edge_links(
-    ends: IntArray, rows: IntArray | None = None, features: Float32Array | None = None
+    ends: IntArray, rows: IntArray | None = None, features: Array | None = None
 ) -> tuple[IntArray, Links]:
     """Return the distinct vertices ``[m]`` in ``ends``, ascending, and links that index these.
 
     ``ends`` are ``[n, 2]``, or ``[n, 1 + k]`` with negatives. The links have the edges' row numbers
-    ``rows`` ``[n]``, and a copy of these rows of ``features``.
+    ``rows`` ``[n]``, and a float32 copy of these rows of ``features``.
     """
     vertices, inverse = np.unique(ends, return_inverse=True)
     positions = inverse.reshape(ends.shape).astype(np.int32)
@@ -294,7 +291,7 @@ def edge_links(
         sources=np.ascontiguousarray(positions[:, 0]),
         destinations=np.ascontiguousarray(positions[:, 1:]),
         rows=None if rows is None else np.asarray(rows),
-        features=None if features is None else np.asarray(features[rows]),
+        features=None if features is None else np.asarray(features[rows], np.float32),
     )
     return vertices, links
 
@@ -305,7 +302,7 @@ class EdgeSampling(minibatch.SamplerConfig):
 
     vertices: minibatch.SamplerConfig
     ends: IntArray
-    features: Float32Array | None
+    features: Array | None
 
     @property
     def num_layers(self) -> int:

@@ -1,7 +1,7 @@
 """Neighbor sampling over a graph with types: mini-batches with a block for each edge type."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -10,6 +10,7 @@ from gnnscale.core import (
     MAX_COUNT,
     Array,
     ConfigError,
+    Float32Array,
     Int64Array,
     IntArray,
     brief,
@@ -66,6 +67,17 @@ class TypedBlock:
         """Bytes of the arrays of all edge types."""
         return sum(block.num_bytes for block in self.relations)
 
+    def with_edge_attr(self, edge_attr: Sequence[Float32Array]) -> "TypedBlock":
+        """Return the block with loaded features of the edges of each type, ``[num_edges, width]``.
+
+        Edge types of width 0 have none.
+        """
+        relations = [
+            replace(block, edge_attr=rows) if rows.shape[1] else block
+            for block, rows in zip(self.relations, edge_attr, strict=True)
+        ]
+        return replace(self, relations=tuple(relations))
+
 
 @dataclass(frozen=True, kw_only=True)
 class TypedMiniBatch(MiniBatch):
@@ -111,6 +123,15 @@ class TypedMiniBatch(MiniBatch):
     def seeds_of(self, vertex_type: int) -> IntArray:
         """Return the global ids of the seeds of a type, given by its position in the schema."""
         return self.vertices(vertex_type, self.seed_sizes[vertex_type])
+
+    def with_edge_attr(self, edge_attr: Sequence[Float32Array]) -> "TypedMiniBatch":
+        """Return the batch with loaded features of the edges of each type in each block."""
+        count = len(self.ends)
+        blocks = [
+            block.with_edge_attr(edge_attr[index * count : (index + 1) * count])
+            for index, block in enumerate(self.blocks)
+        ]
+        return replace(self, blocks=tuple(blocks))
 
 
 class TypedSampler:

@@ -37,6 +37,7 @@ def hetero_data(generator: torch.Generator, edges: int = 12) -> Any:
     for triple, high in ((WRITES, 4), (CITES, 5)):
         data[triple].edge_index = torch.stack([draw(high), draw(5)])
         data[triple].edge_weight = torch.rand(edges, generator=generator)
+    data[WRITES].edge_attr = torch.rand(edges, 2, generator=generator).half()
     return data
 
 
@@ -60,6 +61,7 @@ def test_hetero_data_there_and_back(seed: int, edges: int) -> None:
             from_dgl(
                 to_dgl(from_pyg(data, number_edges=True)),
                 edge_weight="edge_weight",
+                edge_feature="edge_attr",
                 number_edges=True,
             )
         ),

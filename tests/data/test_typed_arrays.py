@@ -1,18 +1,23 @@
 """Graphs with types from arrays, and their stores."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typed_batches import schemas
 
 from gnnscale import Graph
 from gnnscale.core import GraphError
 from gnnscale.data.storage.store_check import verify_store
 from gnnscale.data.typed_arrays import from_typed_arrays
-from gnnscale.graph import GraphSchema
+from gnnscale.graph import GraphSchema, TypedFeatures
+from gnnscale.run.tasks.base import edge_type_of_labels
 
 BUYS, OF = ("user", "buys", "item"), ("item", "of", "user")
 
@@ -70,9 +75,88 @@ def test_weights_and_numbers_follow_their_edges() -> None:
     assert graph.edge_ids.tolist() == [1, 2, 0, 2, 1, 0]
 
 
+def test_features_of_edges(tmp_path: Path) -> None:
+    """Lists have user 0's item 4, then 3, 4, 1, 0, 2: edges 1, 2, 0 of ``of``, 2, 1, 0 of it."""
+    halves = np.float16([[7], [8], [9]])
+    made = shop(edge_features={BUYS: [[0, 1], [2, 3], [4, 5]], OF: halves})
+    made.save(tmp_path / "store")
+    for graph in (made, Graph.open(tmp_path / "store")):
+        assert graph.edge_rows.tolist() == [1, 2, 0, 2, 1, 0]
+        buys, of = graph.edges.by_type.matrices
+        assert (buys.rows.tolist(), buys.dtype) == ([[0, 1], [2, 3], [4, 5]], "float32")
+        assert (of.rows.tolist(), of.dtype) == ([[7], [8], [9]], "float16")
+        assert graph.num_edge_features == 2
+        assert graph.input_types.edge_widths == (2, 1)
+        assert graph.without_edge_features().input_types.edge_widths == ()
+    assert [check for check in verify_store(tmp_path / "store") if check.problem] == []
+    rows = np.array([1, 2, 0, 2, 1, 3], np.uint32)
+    wrong = replace(made, edges=replace(made.edges, rows=rows))
+    with pytest.raises(GraphError, match=r"edge_rows.npy: row 3 of edge 5, of user-buys-item"):
+        wrong.save(tmp_path / "other")
+    none = shop(edge_features={BUYS: None})
+    assert none.edges.by_type is none.edge_rows is None
+
+
+def test_edge_types_that_share_features_share_a_file(tmp_path: Path) -> None:
+    graph = shop(edge_features={BUYS: [1, 2, 3]})
+    matrix = graph.edges.by_type.matrices[0]
+    edges = replace(graph.edges, by_type=TypedFeatures([matrix, matrix]))
+    replace(graph, edges=edges).save(tmp_path / "store")
+    assert not (tmp_path / "store/edge_features-1.npy").exists()
+    first, second = Graph.open(tmp_path / "store").edges.by_type.matrices
+    assert first is second
+
+
+def test_labeled_edges_have_the_features_of_their_type(tmp_path: Path) -> None:
+    given: Any = {"edge_labels": (OF, [1, 0, 1]), "edge_split": ([0, 2], [1], []), "labels": None}
+    made = shop(**given, edge_features={BUYS: [[1, 1]] * 3, OF: [7, 8, 9]})
+    made.save(tmp_path / "store")
+    for graph in (made, Graph.open(tmp_path / "store")):
+        assert graph.labeled_edge_features.tolist() == [[7], [8], [9]]
+        assert graph.num_labeled_edge_features == 1
+        assert edge_type_of_labels(graph) == 1
+    assert shop(**given, edge_features={BUYS: [[1, 1]] * 3}).labeled_edge_features is None
+
+
+@settings(max_examples=30, deadline=None)
+@given(schemas(), st.integers(0, 99))
+def test_rows_are_those_of_their_edges(schema: GraphSchema, seed: int) -> None:
+    """Features are the ends of each edge: any list has those of its sources and its vertex."""
+    generator, edges, features = np.random.default_rng(seed), {}, {}
+    for number, edge_type in enumerate(schema.edge_types):
+        triple = edge_type.source, edge_type.relation, edge_type.destination
+        sides = [schema.vertices(int(of[number])) for of in (schema.sources, schema.destinations)]
+        count = 20 * all(side.stop > side.start for side in sides)
+        ends = [generator.integers(0, max(side.stop - side.start, 1), count) for side in sides]
+        edges[triple] = ends
+        first = [side.start for side in sides]
+        features[triple] = (np.stack(ends, 1) + first) * (1 if number % 3 else 0.5)
+    graph = from_typed_arrays(
+        dict.fromkeys([entry.name for entry in schema.vertex_types]),
+        edges,
+        num_vertices={entry.name: entry.num_vertices for entry in schema.vertex_types},
+        edge_features=features,
+    )
+    for row in range(schema.num_rows):
+        part = slice(*graph.indptr[row : row + 2])
+        number = int(schema.edge_type_of(np.array([row]))[0])
+        types = schema.edge_types_at(graph.indptr, part.start, part.stop - part.start)
+        assert (types == number).all()
+        rows = graph.edges.by_type.matrices[number].rows[graph.edge_rows[part]]
+        expected = [
+            [source, schema.vertex_of(np.array([row]))[0]] for source in graph.indices[part]
+        ]
+        expected = np.reshape(expected, (-1, 2)) * (1 if number % 3 else 0.5)
+        np.testing.assert_array_equal(rows, expected)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"edge_features": {BUYS: [1, 2]}}, "shop: user-buys-item: 2 rows of features for 3 edges"),
+        ({"edge_features": {BUYS: [[1, 2], [3], [4]]}}, "user-buys-item: edge features: expected"),
+        ({"edge_features": {BUYS: [1, 2, np.nan]}}, "user-buys-item: feature 0 of edge 2"),
+        ({"edge_features": {("a", "b", "c"): [1]}}, "no such edge type, allowed are user-buys-it"),
         ({"edges": {("user", "buys", "thing"): ([], [])}}, "'thing' is no vertex type"),
         ({"edges": {BUYS: ([3], [0])}}, "user-buys-item: sources"),
         ({"edges": {BUYS: ([0], [2])}}, "user-buys-item: destinations"),

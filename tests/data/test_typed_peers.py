@@ -109,17 +109,24 @@ def test_transposed_adjacency() -> None:
     check(from_pyg(data), expected(edge_weights=WEIGHTS))
 
 
-def test_features_of_edges_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    data = pyg()
-    for triple in EDGES:
-        data[triple].edge_attr = torch.ones(EDGES[triple].shape[1], 2)
-    check(from_pyg(data))
-    (message,) = caplog.messages
-    assert "features of edges are not read, of author-writes-paper, paper-cites-paper" in message
-    with pytest.raises(GraphError, match="features 'time' of edges: expected none"):
+def test_features_of_edges_of_one_type() -> None:
+    """Edges (1, 2), (0, 2), (0, 0) have 1, 2, 3; lists have authors 0 of paper 0, then 0 and 1."""
+    data, graph = pyg(), heterograph()
+    data[WRITES].edge_attr = graph.edges[WRITES].data["w"] = torch.tensor([1.0, 2, 3]).half()
+    for read in (from_pyg(data), from_dgl(graph, edge_feature="w")):
+        check(read)
+        assert read.indices.tolist() == [0, 3, 4, 0, 1]
+        assert read.edge_rows.tolist() == [2, 0, 0, 1, 0]
+        assert read.edges.by_type.widths == (1, 0)
+        (matrix,) = read.edges.by_type.present
+        assert (matrix.rows.tolist(), matrix.dtype) == ([[1], [2], [3]], "float16")
+    check(from_pyg(data, edge_attr=None))
+    assert from_pyg(data, edge_attr=None).edges.by_type is None
+    with pytest.raises(GraphError, match="no edge type has 'time'"):
         from_pyg(data, edge_attr="time")
-    with pytest.raises(GraphError, match="features 'w' of edges: expected none"):
-        from_dgl(heterograph(), edge_feature="w")
+    data[WRITES].edge_attr = torch.ones(2, 1)
+    with pytest.raises(GraphError, match="author-writes-paper: 2 rows of features for 3 edges"):
+        from_pyg(data)
 
 
 def test_attributes_that_are_not_read_are_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,5 +1,6 @@
 """Exact inference over graphs with types equals one mini-batch with all neighbors."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from typed_graphs import random_lists, shop, typed_graph
 from gnnscale.backend.typed_loading import TypedLoader
 from gnnscale.core.memory import Memory
 from gnnscale.data.typed_arrays import from_typed_arrays
-from gnnscale.graph import Graph, GraphSchema
+from gnnscale.graph import EdgeData, FeatureMatrix, Graph, GraphSchema, TypedFeatures
 from gnnscale.inference import typed_layerwise
 from gnnscale.inference.typed_layerwise import TypedInference
 from gnnscale.nn import ModelConfig
@@ -27,9 +28,27 @@ def built(options: ModelConfig, graph: Graph) -> tuple[Any, Graph]:
     graph = read_by_type(options, graph, seed=1)
     types = graph.input_types
     model: Any = options.build_typed(
-        schema=types.schema, widths=tuple(types.widths.values()), num_classes=3
+        schema=types.schema,
+        widths=tuple(types.widths.values()),
+        num_classes=3,
+        edge_widths=types.edge_widths,
     )
     return model.eval(), graph
+
+
+def with_edges(graph: Graph) -> Graph:
+    """Return ``graph`` with features of the edges of every other type."""
+    generator = np.random.default_rng(0)
+    rows = generator.integers(0, 20, graph.num_edges).astype(np.uint32)
+    matrices = [
+        FeatureMatrix(rows=generator.standard_normal((20, 3)).astype(dtype), dtype=dtype, width=3)
+        if number % 2
+        else None
+        for number, dtype in zip(
+            range(len(graph.schema.edge_types)), ["float32", "float16"] * 9, strict=False
+        )
+    ]
+    return replace(graph, edges=EdgeData(rows=rows, by_type=TypedFeatures(matrices)))
 
 
 def whole_batch(model: Any, graph: Graph, vertices: Any, fanouts: Any) -> torch.Tensor:
@@ -54,7 +73,8 @@ OPTIONS = [
 def test_equals_all_neighbors_at_once(options, chunk, monkeypatch) -> None:
     monkeypatch.setattr(typed_layerwise, "CHUNK_EDGES", chunk)
     monkeypatch.setattr(typed_layerwise, "CHUNK_VERTICES", 16)
-    model, graph = built(options, shop(num_users=60, num_items=30))
+    model, graph = built(options, with_edges(shop(num_users=60, num_items=30)))
+    assert model.uses_edge_features == (options.name == "RGAT")
     inference = TypedInference(model, graph, num_threads=2)
     inference.prepare(None)
     fanouts = [-1] * options.num_layers

@@ -14,7 +14,7 @@ from gnnscale.nn import HGT, RGAT, RGCN, RSAGE
         (HGT, {"norm": "graph"}, "model.norm=graph"),
         (RGCN, {"hidden": 0}, "model.hidden=0"),
         (RSAGE, {"dropout": 1.0}, "model.dropout=1.0"),
-        (RGAT, {"edge_features": True}, "model.edge_features=true"),
+        (HGT, {"edge_features": True}, "model.edge_features=true"),
     ],
 )
 def test_wrong_options_are_refused_in_one_line(config, options, message) -> None:

@@ -12,9 +12,10 @@ from one_line import one_line
 from printed import on_console
 from typed_graphs import SCHEMAS, Lists, random_lists, shop, typed_graph
 
+from gnnscale.backend.feature_loading import typed_edge_attr
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data.storage.store_check import verify_store
-from gnnscale.graph import Graph, GraphSchema, Split, TypedFeatures
+from gnnscale.graph import FeatureMatrix, Graph, GraphSchema, Split, TypedFeatures
 from gnnscale.partition import (
     P3,
     EdgeCut,
@@ -214,3 +215,26 @@ def test_stores_that_are_refused(stored: Graph) -> None:
     file.write_text(json.dumps(meta))
     with pytest.raises(GraphError, match="rows of a graph with types are not divided"):
         Graph.open(folder / "0")
+
+
+def test_a_part_has_the_features_of_its_edges(tmp_path: Path) -> None:
+    graph = shop(60, 30)
+    rows = np.arange(graph.num_edges, dtype=np.uint32)
+    matrix = FeatureMatrix(rows=rows[:, None].astype(np.float32), dtype="float32", width=1)
+    edges = replace(graph.edges, rows=rows, by_type=TypedFeatures([matrix, matrix, None, None]))
+    replace(graph, edges=edges).save(tmp_path / "store")
+    stored = Graph.open(tmp_path / "store")
+    folder = write_parts(made(PaGraph(), stored, 3), stored)
+    for index in range(3):
+        assert not [check for check in verify_store(folder / str(index)) if check.problem]
+        part = Graph.open(folder / str(index))
+        assert part.num_edges < stored.num_edges
+        batches = [
+            TypedSampler(of, fanouts=[3, -1], seed=5).sample(part.train_idx[:5], 1)
+            for of in (stored, part)
+        ]
+        for left, right in zip(*(batch.blocks for batch in batches), strict=True):
+            whole = typed_edge_attr(stored, left, num_threads=1)
+            own = typed_edge_attr(part, right, num_threads=1)
+            for one, other in zip(whole, own, strict=True):
+                assert np.array_equal(one, other)

@@ -11,7 +11,7 @@ from gnnscale.data import from_arrays
 from gnnscale.features import HostFeaturesConfig
 from gnnscale.graph import GraphSchema
 from gnnscale.nn.options import GCN
-from gnnscale.nn.typed_options import RGCN
+from gnnscale.nn.typed_options import RGAT, RGCN
 from gnnscale.run import typed_inputs
 from gnnscale.run.typed_inputs import learned_rows, read_by_type
 
@@ -75,3 +75,11 @@ def test_a_graph_without_types() -> None:
     assert typed.types == GraphSchema.homogeneous(2)
     assert typed.features.matrices[0].rows is graph.features
     assert typed.input_types.widths == {"vertex": 3}
+    assert typed.input_types.edge_widths == ()
+    features = np.float32([[1, 2], [3, 4]])
+    edgy = from_arrays(([0, 1], [1, 0]), np.ones((2, 3), np.float32), edge_features=features)
+    typed = read_by_type(RGAT(), edgy, seed=0)
+    assert typed.input_types.edge_widths == (2,)
+    assert typed.labeled_edge_features is edgy.edge_features
+    assert (typed.num_edge_features, typed.num_labeled_edge_features) == (2, 2)
+    assert typed.edge_rows is edgy.edge_rows

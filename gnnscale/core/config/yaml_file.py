@@ -22,7 +22,10 @@ TYPE_MAPPINGS = (
     "sampler.edge_fanouts",
     *(
         f"dataset.{name}"
-        for name in ("vertices", "edges", "foreign_keys", "id", "ends", "features", "categories")
+        for name in (
+            *("vertices", "edges", "foreign_keys", "id", "ends", "features", "categories"),
+            *("edge_features", "edge_categories"),
+        )
     ),
 )
 #: Allowed references: another option, or ``${usable_cores:}``.

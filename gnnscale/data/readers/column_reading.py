@@ -5,11 +5,13 @@ The option names of edges have the prefix ``edge_``, those of vertices none.
 
 import logging
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from gnnscale.core import GraphError, brief
 from gnnscale.data.readers.table_options import SPLIT, ColumnOptions
 from gnnscale.data.tables import roles
 from gnnscale.data.tables.batch import Batch
+from gnnscale.data.tables.feature_columns import FeatureColumns
 from gnnscale.data.tables.label_columns import LabelColumns
 from gnnscale.data.tables.survey import ColumnSurvey, Surveyed
 from gnnscale.data.tables.table import Table
@@ -64,6 +66,27 @@ class FeatureSurvey:
             what = f"left out of the features: {_doubts(left_out)}"
             _LOG.warning("%s: %s%s", table.path, what, hint)
         return [column for column in columns if column not in left_out]
+
+
+def survey_edges(
+    options: ColumnOptions, table: Table, changes: list[str], what: str = "edges"
+) -> FeatureColumns:
+    """Survey the columns of features of edges, in a pass of its own; problems are reported.
+
+    ``changes`` gets what becomes of empty cells of ``what``.
+    """
+    names = list(options.features or ())
+    survey = FeatureSurvey(options, table, names)
+    for batch in table.batches(names, survey.types, 8 * len(names)):
+        survey.add(batch)
+    columns = survey.finish()
+    table.problems.settle()
+    if options.missing == "drop":
+        columns = [
+            column if column.categories else replace(column, num_empty=0) for column in columns
+        ]
+    changes += filled(columns, what)
+    return FeatureColumns(table, columns, named=True)
 
 
 def _doubts(columns: Sequence[Surveyed]) -> str:

@@ -1,7 +1,6 @@
 """Reading of the table of edges into a graph store: ends, weights, features and labels."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -9,15 +8,13 @@ import numpy as np
 from gnnscale.core import Array, Float32Array, GraphError, brief, hardware, pyarrow
 from gnnscale.core.artifact import files
 from gnnscale.data.readers.column_reading import (
-    FeatureSurvey,
-    filled,
     label_columns,
     log_unread,
+    survey_edges,
 )
 from gnnscale.data.readers.table_options import WEIGHT, TableOptions
 from gnnscale.data.storage import StoreWriter
 from gnnscale.data.tables.batch import Batch
-from gnnscale.data.tables.feature_columns import FeatureColumns
 from gnnscale.data.tables.label_columns import LabelColumns
 from gnnscale.data.tables.table import Table, mapped
 from gnnscale.data.tables.vertex_ids import IdMap, csv_id_type, max_id_bytes
@@ -74,24 +71,10 @@ class EdgeReader:
         names = [table.require("edge_features", name) for name in options.edge_features or ()]
         labels = self._labels.csv_types if self._labels else ()
         log_unread(table, {*self._ends, self._weight, *names, *labels}, "edge_features")
-        self._features = self._feature_columns(names) if names else None
+        self._features = survey_edges(self._columns, table, changes) if names else None
+        if self._features is not None:
+            writer.notes["edge_columns"] = self._features.described()
         self._check_space()
-
-    def _feature_columns(self, names: Sequence[str]) -> FeatureColumns:
-        """Survey the columns of features, in a pass of their own; problems are reported."""
-        survey = FeatureSurvey(self._columns, self._table, names)
-        for batch in self._table.batches(names, survey.types, 8 * len(names)):
-            survey.add(batch)
-        columns = survey.finish()
-        self._table.problems.settle()
-        if self._options.missing == "drop":
-            columns = [
-                column if column.categories else replace(column, num_empty=0) for column in columns
-            ]
-        self._changes += filled(columns, "edges")
-        features = FeatureColumns(self._table, columns, named=True)
-        self._writer.notes["edge_columns"] = features.described()
-        return features
 
     def _check_space(self) -> None:
         """Raise NoSpaceError if features and labels of the edges exceed the free memory or disk."""

@@ -178,9 +178,9 @@ class TableOptions(base.Dataset):
                 "dataset.edge_features=[]: expected a column, or null for no features of edges"
             )
         used = (self.ids.id, self.label, self.split_column, self.split_group)
-        _check_columns("", self.features, self.categories, used)
+        check_columns("", self.features, self.categories, used)
         ends = (self.ids.source, self.ids.target, self.weight, self.edge_label)
-        _check_columns("edge_", self.edge_features or [], self.edge_categories, ends)
+        check_columns("edge_", self.edge_features or [], self.edge_categories, ends)
 
     @property
     def _splits_by_pair(self) -> bool:
@@ -254,7 +254,7 @@ def _as_option(value: Any) -> Any:
     return "null" if value is None else value
 
 
-def _check_columns(
+def check_columns(
     prefix: str,
     features: list[str] | None,
     categories: list[str] | None,

@@ -1,12 +1,16 @@
 """Names of edge types in options, and columns of ids in tables of several types."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from gnnscale.core import ConfigError, GraphError, brief
+from gnnscale.data.readers.table_options import check_columns
+from gnnscale.data.tables.categories import Column
 from gnnscale.data.tables.table import Table
 from gnnscale.graph import EdgeType
 
+#: Columns by vertex or edge type. None: the user names none.
+ColumnsByType: TypeAlias = Mapping[str, list[str]] | None
 #: Names listed in an error, at most.
 _MAX_LISTED = 12
 
@@ -111,3 +115,59 @@ def end_columns(
         f"{table.path}: has no columns source and target, it has {listed(table.names)}; "
         f"dataset.ends={{{brief(key)}: [SOURCE, TARGET]}} names the columns of ids"
     )
+
+
+def check_edge_options(
+    edges: Collection[str],
+    ends: ColumnsByType,
+    features: ColumnsByType,
+    categories: ColumnsByType,
+    *,
+    weight: str | None,
+) -> None:
+    """Raise ConfigError for options by edge type that name no type of ``edges``, or wrong columns.
+
+    ``weight`` is the column of the weights, which is no feature.
+    """
+    for option, columns_of in (
+        *(("ends", ends), ("edge_features", features), ("edge_categories", categories)),
+    ):
+        for key in columns_of or ():
+            if key not in edges:
+                raise ConfigError(
+                    f"dataset.{option}: {brief(key)}: expected an edge type of dataset.edges, got "
+                    f"none of {listed(edges)}"
+                )
+    for key, columns in (ends or {}).items():
+        if len(columns) != 2 or columns[0] == columns[1]:
+            raise ConfigError(
+                f"dataset.ends: {brief(key)}: expected two columns, [SOURCE, TARGET], got "
+                f"[{', '.join(map(brief, columns))}]"
+            )
+    for key in {*(features or ()), *(categories or ())}:
+        used = (weight, *(ends or {}).get(key, ()))
+        check_columns("edge_", (features or {}).get(key, []), (categories or {}).get(key), used)
+
+
+def columns_of_run(
+    features: Mapping[str, list[str] | None] | None,
+    categories: ColumnsByType,
+    trained: Mapping[str, Sequence[Column]],
+    names: Iterable[str],
+) -> tuple[dict[str, Any], dict[str, list[str]] | None]:
+    """Return columns of features and of categories by type, of a graph to predict.
+
+    They are the user's ``features`` and ``categories``; of other types in ``names`` those that a
+    run was ``trained`` on, and none if it read none.
+    """
+    all_features: dict[str, Any] = dict(features or {})
+    all_categories = dict(categories or {})
+    for name in names:
+        if name in all_features:
+            continue
+        columns = trained.get(name, ())
+        all_features[name] = [column.name for column in columns]
+        chosen = [column.name for column in columns if column.categories is not None]
+        if chosen:
+            all_categories.setdefault(name, chosen)
+    return all_features, all_categories or None

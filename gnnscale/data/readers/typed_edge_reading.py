@@ -1,6 +1,7 @@
 """Reading of tables of edges between types of vertices, and of foreign keys."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,6 +15,8 @@ from gnnscale.data.readers.edge_reading import (
     ROW_BYTES,
     read_weights,
 )
+from gnnscale.data.readers.table_options import ColumnOptions
+from gnnscale.data.readers.typed_edge_features import EdgeFeatureFile
 from gnnscale.data.tables.batch import Batch, null_mask
 from gnnscale.data.tables.table import Table, mapped
 from gnnscale.data.tables.vertex_ids import IdMap, csv_id_type, max_id_bytes
@@ -37,6 +40,7 @@ class EdgeTable:
     source: str | None
     target: str  #: column of the destination ids
     weight: str | None = None  #: column of the weights. None: all edges weigh 1
+    columns: ColumnOptions | None = None  #: columns of features. None: edges have none
 
     @property
     def ends(self) -> list[tuple[str, str]]:
@@ -165,14 +169,21 @@ class _Part(NamedTuple):
     src: Array
     dst: Array
     weights: Float32Array | None
-    num_empty: int  #: empty cells of a foreign key
+    features: Float32Array | None
+    num_empty: int  #: edges left out, since the cell of a foreign key, or a number, is empty
     num_unknown: int  #: edges left out, since an end is no vertex
 
 
-def read_edges(edge: EdgeTable, ids: Mapping[str, TypeIds], changes: list[str]) -> ReadEdges:
+def read_edges(
+    edge: EdgeTable,
+    ids: Mapping[str, TypeIds],
+    changes: list[str],
+    file: EdgeFeatureFile | None = None,
+) -> ReadEdges:
     """Return the edges of a table in its order; ``changes`` gets how many are left out.
 
-    GraphError: cells cannot be read, an id is unknown and refused, or no edge is left.
+    Features of the edges are written to ``file``; None: they have none. GraphError: cells cannot be
+    read, an id is unknown and refused, or no edge is left.
     """
     types = {column: _csv_type(edge, ids[name], column) for name, column in edge.ends}
     if edge.weight is not None:
@@ -181,27 +192,42 @@ def read_edges(edge: EdgeTable, ids: Mapping[str, TypeIds], changes: list[str]) 
         vertex_dtype(ids[name].id_map.size)
         for name in (edge.edge_type.source, edge.edge_type.destination)
     ]
+    if file is not None:
+        types |= file.features.csv_types
     # Compressed CSV does not tell its rows.
     capacity = edge.table.num_rows() or 0
     src, dst = (_Growing(dtype, capacity) for dtype in dtypes)
     weights = None if edge.weight is None else _Growing(np.dtype(np.float32), capacity)
     num_edges = num_empty = num_unknown = 0
-    for part in _map(lambda first, batch: _read_batch(edge, ids, first, batch), edge, types):
-        num_edges += len(part.src)
-        num_empty += part.num_empty
-        num_unknown += part.num_unknown
-        if edge.table.problems.exist:
-            continue
-        src.append(part.src)
-        dst.append(part.dst)
-        if weights is not None and part.weights is not None:
-            weights.append(part.weights)
+    width = 0 if file is None else file.features.num_features
+    parts = _map(
+        lambda first, batch: _read_batch(edge, ids, file, first, batch), edge, types, width
+    )
+    with file or nullcontext():
+        for part in parts:
+            num_edges += len(part.src)
+            num_empty += part.num_empty
+            num_unknown += part.num_unknown
+            if edge.table.problems.exist:
+                continue
+            src.append(part.src)
+            dst.append(part.dst)
+            if weights is not None and part.weights is not None:
+                weights.append(part.weights)
+            if file is not None and part.features is not None:
+                file.append(part.features)
     edge.table.problems.raise_any()
     _note(edge, num_edges, num_empty, num_unknown, changes)
     return ReadEdges(src.values, dst.values, None if weights is None else weights.values)
 
 
-def _read_batch(edge: EdgeTable, ids: Mapping[str, TypeIds], first: int, batch: Batch) -> _Part:
+def _read_batch(
+    edge: EdgeTable,
+    ids: Mapping[str, TypeIds],
+    file: EdgeFeatureFile | None,
+    first: int,
+    batch: Batch,
+) -> _Part:
     """Return the edges of a batch whose first row is ``first``; report those refused."""
     num_rows = len(batch)
     batch, rows = _edges_in(edge, batch)
@@ -214,13 +240,20 @@ def _read_batch(edge: EdgeTable, ids: Mapping[str, TypeIds], first: int, batch: 
         if ids[name].policy != "drop" and is_unknown.any():
             ids[name].id_map.report_unknown(batch, column, is_unknown)
         ends.append(vertices)
+    num_known = int(np.count_nonzero(mask))
+    features = None if file is None or edge.table.problems.exist else file.features
+    if features is not None and file is not None and file.drops_empty:
+        mask &= ~features.empty(batch)
     num_kept = int(np.count_nonzero(mask))
     src, dst = ends if num_kept == len(mask) else (vertices[mask] for vertices in ends)
+    has_values = edge.weight is not None or features is not None
+    kept = batch.filtered(mask) if has_values else batch
     return _Part(
         *(src, dst),
-        None if edge.weight is None else read_weights(batch.filtered(mask), edge.weight),
-        num_empty=num_rows - len(batch),
-        num_unknown=len(batch) - num_kept,
+        None if edge.weight is None else read_weights(kept, edge.weight),
+        None if features is None else features.of_batch(kept),
+        num_empty=num_rows - len(batch) + num_known - num_kept,
+        num_unknown=len(batch) - num_known,
     )
 
 
@@ -230,6 +263,10 @@ def _edges_in(edge: EdgeTable, batch: Batch) -> tuple[Batch, Array]:
         return batch, np.arange(len(batch))
     is_edge = ~null_mask(batch.columns[edge.target])
     return batch.filtered(is_edge), np.flatnonzero(is_edge)
+
+
+#: Reason of edges of a table that are left out.
+_EMPTY_NUMBER = "a number is empty (dataset.missing=drop)"
 
 
 def _note(
@@ -243,7 +280,7 @@ def _note(
             f"vertex, {num_empty:,} an empty cell"
         )
     for count, reason in (
-        (num_empty, "the cell is empty"),
+        (num_empty, "the cell is empty" if edge.source is None else _EMPTY_NUMBER),
         (num_unknown, "an end is no vertex (dataset.unknown_ids=drop, or dataset.missing=drop)"),
     ):
         if count:
@@ -282,13 +319,16 @@ def _csv_type(edge: EdgeTable, ids: TypeIds, column: str) -> Any:
 
 
 def _map(
-    work: Callable[[int, Batch], _Result], edge: EdgeTable, types: Mapping[str, Any]
+    work: Callable[[int, Batch], _Result],
+    edge: EdgeTable,
+    types: Mapping[str, Any],
+    num_features: int = 0,
 ) -> Iterator[_Result]:
     """Yield ``work``, done by threads, of the first row and the rows of each batch."""
 
     def numbered() -> Iterator[tuple[int, Batch]]:
         first = 0
-        for batch in edge.table.batches(list(types), types, ROW_BYTES):
+        for batch in edge.table.batches(list(types), types, ROW_BYTES + 8 * num_features):
             yield first, batch
             first += len(batch)
 

@@ -13,9 +13,11 @@ from gnnscale.core import Float32Array, GraphError, Int64Array, IntArray, brief,
 from gnnscale.core.artifact import files, map_npy
 from gnnscale.core.artifact.files import NoSpaceError
 from gnnscale.data.labels import Labels, read_labels
-from gnnscale.data.readers.column_reading import filled
+from gnnscale.data.readers.column_reading import filled, survey_edges
 from gnnscale.data.readers.table_options import ColumnOptions
 from gnnscale.data.readers.table_reading import ID_BYTES, VERTEX_BYTES
+from gnnscale.data.readers.typed_columns import reverse_type
+from gnnscale.data.readers.typed_edge_features import EdgeFeatureFile
 from gnnscale.data.readers.typed_edge_reading import (
     EdgeTable,
     ReadEdges,
@@ -107,7 +109,7 @@ class TypedReading:
         ids = {name: self._type_ids(name, id_types[name]) for name in self._tables}
         self._add_unknown(ids)
         self._check_edge_space()
-        edges = _collected(lambda edge: read_edges(edge, ids, self.changes), self._edges)
+        edges = _collected(lambda edge: self._read_edges(edge, ids), self._edges)
         sizes = {name: type_ids.id_map.size for name, type_ids in ids.items()}
         for name_of_type, size in sizes.items():
             if not size:
@@ -210,25 +212,59 @@ class TypedReading:
         what = f"{self._folder}: about {num_edges} edges"
         files.check_space(what, self._folder, memory=_EDGE_BYTES * num_edges)
 
-    def _topology(self, name: str, sizes: dict[str, int], edges: list[ReadEdges]) -> Graph:
+    def _read_edges(
+        self, edge: EdgeTable, ids: Mapping[str, TypeIds]
+    ) -> tuple[ReadEdges, FeatureMatrix | None]:
+        """Return the edges of a table and their features; None: there are none.
+
+        Columns and scaling of the features go into the notes, of the reverse edges too.
+        """
+        options, name = edge.columns, str(edge.edge_type)
+        if options is None:
+            return read_edges(edge, ids, self.changes), None
+        features = survey_edges(options, edge.table, self.changes, brief(name))
+        edge.table.problems.raise_any()
+        count, width = edge.table.num_rows() or 0, features.num_features
+        files.check_space(f"{edge.name}: features", self._folder, disk=4 * count * width)
+        path = self._folder / f"edges-{self._edges.index(edge)}.npy"
+        drops = options.missing == "drop"
+        file = EdgeFeatureFile(path, features, edge.name, drops_empty=drops)
+        read = read_edges(edge, ids, self.changes, file)
+        matrix = file.finish(standardizes=self._options.standardize, advises=self._options.advises)
+        reverse = [str(reverse_type(edge.edge_type))] if self._options.reverse else []
+        for of_type in (name, *reverse):
+            self.notes.setdefault("edge_type_columns", {})[of_type] = file.columns
+            if file.scaling is not None:
+                self.notes.setdefault("edge_type_scaling", {})[of_type] = file.scaling
+        return read, matrix
+
+    def _topology(
+        self,
+        name: str,
+        sizes: dict[str, int],
+        read: list[tuple[ReadEdges, FeatureMatrix | None]],
+    ) -> Graph:
         """Return the graph of the edges, and of their reverses if wanted, which it releases."""
         types = [edge.edge_type for edge in self._edges]
-        triples = [(of.source, of.relation, of.destination) for of in types]
-        ends: list[tuple[IntArray, IntArray]] = [(edge.src, edge.dst) for edge in edges]
-        weights = [edge.weights for edge in edges]
+        ends: list[tuple[IntArray, IntArray]] = [(edge.src, edge.dst) for edge, _ in read]
+        weights = [edge.weights for edge, _ in read]
+        features = [matrix for _, matrix in read]
         if self._options.reverse:
-            triples += [(of.destination, f"rev_{of.relation}", of.source) for of in types]
+            types = [*types, *map(reverse_type, types)]
             ends += [(dst, src) for src, dst in ends]
             weights += weights
+            features += features
         all_weights: list[Float32Array] | None = None
         if any(of_type is not None for of_type in weights):
             all_weights = [
                 np.ones(len(src), np.float32) if of_type is None else of_type
                 for of_type, (src, _) in zip(weights, ends, strict=True)
             ]
-        edges.clear()
-        schema = GraphSchema.of(sizes, triples)
-        return typed_topology(schema, ends, name=name, weights=all_weights)
+        read.clear()
+        schema = GraphSchema.of(sizes, [(of.source, of.relation, of.destination) for of in types])
+        has_features = any(matrix is not None for matrix in features)
+        by_type = TypedFeatures(features) if has_features else None
+        return typed_topology(schema, ends, name=name, weights=all_weights, features=by_type)
 
     def _labeled(self, target: str) -> tuple[Labels, list[Int64Array] | None]:
         """Return labels and published split of the rows of type ``target``; None: no split."""

@@ -18,9 +18,12 @@ from gnnscale.data.readers.table_options import (
     UNKNOWN_ID_POLICIES,
     WEIGHT,
     ColumnOptions,
+    check_columns,
     with_options_of,
 )
 from gnnscale.data.readers.typed_columns import (
+    check_edge_options,
+    columns_of_run,
     end_columns,
     id_column,
     listed,
@@ -90,6 +93,10 @@ class TypedTables(TypedDataset):
             weights are 1.
         features: by vertex type the columns of features; null: all columns without another role.
         categories: by vertex type feature columns of categories that are not texts.
+        edge_features: by edge type of ``edges`` columns with numbers, lists of numbers, dates or
+            categories, features of its edges and of their reverses. None: edges have no features.
+        edge_categories: by edge type columns of ``edge_features`` that are categories and not
+            texts.
         unknown_ids: one of ``UNKNOWN_ID_POLICIES`` for ids that stand only in the edges:
             ``vertices`` makes them vertices without a label, whose features are empty cells;
             ``drop`` leaves out their edges; ``refuse`` raises an error.
@@ -97,7 +104,7 @@ class TypedTables(TypedDataset):
             features: ``mean`` fills in the mean over the training rows, and adds a 0/1 feature
             that marks empty cells; ``drop`` leaves out their rows; ``refuse`` raises an error.
         standardize: whether feature columns have mean 0 and standard deviation 1, over the training
-            vertices of labeled types, over all vertices of other types.
+                vertices of labeled types, over all vertices of other types and all edges of a type.
         delimiter: one character between the values of CSV, or ``tab``.
         decimal: mark of decimals in CSV, a point or a comma.
     """
@@ -117,6 +124,8 @@ class TypedTables(TypedDataset):
     weight: str | None = field(default=WEIGHT, metadata=names("text"))
     features: dict[str, list[str] | None] | None = field(default=None, metadata=_BY_TYPE)
     categories: dict[str, list[str]] | None = field(default=None, metadata=_BY_TYPE)
+    edge_features: dict[str, list[str]] | None = field(default=None, metadata=_BY_TYPE)
+    edge_categories: dict[str, list[str]] | None = field(default=None, metadata=_BY_TYPE)
     unknown_ids: str = "vertices"
     missing: str = "mean"
     standardize: bool = False
@@ -206,17 +215,8 @@ class TypedTables(TypedDataset):
         for option, keys in by_type.items():
             for key in keys:
                 self._check_type(option, key, needs_table=True)
-        for key, columns in (self.ends or {}).items():
-            if key not in self._edge_files:
-                raise ConfigError(
-                    f"dataset.ends: {brief(key)}: expected an edge type of dataset.edges, got none "
-                    f"of {listed(self._edge_files)}"
-                )
-            if len(columns) != 2 or columns[0] == columns[1]:
-                raise ConfigError(
-                    f"dataset.ends: {brief(key)}: expected two columns, [SOURCE, TARGET], got "
-                    f"[{', '.join(map(brief, columns))}]"
-                )
+        edge_options = (self.ends, self.edge_features, self.edge_categories)
+        check_edge_options(self._edge_files, *edge_options, weight=self.weight)
 
     def _check_type(self, option: str, name: str, *, needs_table: bool = False) -> None:
         if name not in self._vertex_files:
@@ -294,9 +294,8 @@ class TypedTables(TypedDataset):
             option: Table(files, delimiter, _MEMORY_BYTES, self.decimal)
             for option, files in self._files().items()
         }
-        for name in self._vertex_files:
-            if f"vertices.{name}" in tables:
-                tables[f"vertices.{name}"].vertex_type = name
+        for option, table in tables.items():
+            table.row_type = option.partition(".")[2]
         return tables
 
     def read_graph(self) -> Graph:
@@ -353,18 +352,22 @@ class TypedTables(TypedDataset):
         The features of each type with a table, unless the user names them or ``store`` is prepared,
         become the run's; a type whose features the run did not read has none.
         """
-        tables = self
-        if trained.types and not self._is_prepared():
-            features, categories = dict(self.features or {}), dict(self.categories or {})
-            for name, file in self._vertex_files.items():
-                if file is None or name in features:
-                    continue
-                columns = trained.types.get(name, ())
-                features[name] = [column.name for column in columns]
-                chosen = [column.name for column in columns if column.categories is not None]
-                if chosen:
-                    categories.setdefault(name, chosen)
-            tables = replace(self, features=features, categories=categories or None)
+        tables, has_columns = self, trained.types or trained.edge_types
+        if has_columns and not self._is_prepared():
+            named = [name for name, file in self._vertex_files.items() if file is not None]
+            features, categories = columns_of_run(
+                *(self.features, self.categories, trained.types, named)
+            )
+            edge_features, edge_categories = columns_of_run(
+                *(self.edge_features, self.edge_categories, trained.edge_types, self._edge_files)
+            )
+            tables = replace(
+                self,
+                features=features,
+                categories=categories,
+                edge_features=edge_features,
+                edge_categories=edge_categories,
+            )
         return super(TypedTables, tables).to_predict(trained, splits=splits)
 
     def _vertex_table(
@@ -401,10 +404,25 @@ class TypedTables(TypedDataset):
             table = tables[f"edges.{key}"]
             source, target = end_columns(*(key, edge_type, table, self.ends or {}, self.weight))
             weight = self.weight if self.weight in table.names else None
-            log_unread(table, {source, target, weight}, "weight and dataset.foreign_keys")
+            features = [
+                table.require("edge_features", name)
+                for name in (self.edge_features or {}).get(key, [])
+            ]
+            ends = (source, target)
+            check_columns("edge_", features, None, ends)
+            log_unread(
+                table,
+                {*ends, weight, *features},
+                "edge_features, dataset.weight and dataset.foreign_keys",
+            )
             edges.append(
                 EdgeTable(
-                    edge_type=edge_type, table=table, source=source, target=target, weight=weight
+                    edge_type=edge_type,
+                    table=table,
+                    source=source,
+                    target=target,
+                    weight=weight,
+                    columns=self._edge_columns(key, features) if features else None,
                 )
             )
         if self.weight not in (None, WEIGHT) and not any(edge.weight for edge in edges):
@@ -416,3 +434,12 @@ class TypedTables(TypedDataset):
             column = table.require("foreign_keys", edge_type.relation)
             edges.append(EdgeTable(edge_type=edge_type, table=table, source=None, target=column))
         return edges
+
+    def _edge_columns(self, key: str, features: list[str]) -> ColumnOptions:
+        return ColumnOptions(
+            prefix="edge_",
+            features=features,
+            categories=(self.edge_categories or {}).get(key),
+            missing=self.missing,
+            advises=self._advises,
+        )

@@ -251,8 +251,9 @@ class PublishedEdges:
                 f"{last}"
             )
         if features is not None:
-            form = {"num_edges": len(src), "num_features": self.num_features}
-            rows = validation.edge_features(features, first=first, source=source, **form)
+            rows = validation.edge_features(
+                *(features, len(src), self.num_features), first=first, source=source
+            )
             self._files[EDGE_FEATURES].append(rows)
             self.spread.add(rows)
         self._files[EDGE_ENDS].append(np.stack([src, dst], axis=1))

@@ -16,7 +16,6 @@ from gnnscale.graph import (
     MAX_FEATURES,
     FeatureMatrix,
     Graph,
-    TypedFeatures,
     as_float32,
     read_meta,
 )
@@ -255,6 +254,7 @@ class _WithScaling:
     scaling: ColumnScaling | None = None
     edge_scaling: ColumnScaling | None = None
     type_scaling: dict[str, ColumnScaling] | None = None  #: of vertices by their type
+    edge_type_scaling: dict[str, ColumnScaling] | None = None  #: of edges by their type
 
 
 def read_scaling(graph: Graph) -> ColumnScaling | None:
@@ -268,22 +268,24 @@ def read_edge_scaling(graph: Graph) -> ColumnScaling | None:
     return _read(graph, "edge_scaling", width) if width else None
 
 
-def read_type_scaling(graph: Graph) -> dict[str, ColumnScaling]:
+def read_type_scaling(graph: Graph, *, edges: bool = False) -> dict[str, ColumnScaling]:
     """Return the scalings of a graph's store by vertex type; a type that is not scaled has none.
 
-    GraphError: a scaling has another number of features than its type has.
+    With ``edges`` they are those by edge type. GraphError: a scaling has another number of features
+    than its type has.
     """
-    features: object = graph.features
-    if graph.path is None or not isinstance(features, TypedFeatures):
+    widths = graph.feature_widths(edges=edges)
+    if graph.path is None or widths is None:
         return {}
     record = GRAPH_STORE.record(_WithScaling, read_meta(graph.path).entries, graph.path)
-    scalings = record.type_scaling or {}
-    if graph.schema.is_homogeneous and record.scaling is not None:  # the store has no types
-        scalings = {graph.vertex_types[0]: record.scaling}
-    widths = dict(zip(graph.vertex_types, features.widths, strict=True))
+    of_one = record.edge_scaling if edges else record.scaling
+    scalings = (record.edge_type_scaling if edges else record.type_scaling) or {}
+    if graph.schema.is_homogeneous and of_one is not None:  # the store has no types
+        scalings = {next(iter(widths)): of_one}
     for name, scaling in scalings.items():
         if len(scaling.mean) != widths.get(name):
-            problem = f"type_scaling of {brief(name)} is of {len(scaling.mean)} features"
+            name_of = f"{'edge_' if edges else ''}type_scaling of {brief(name)}"
+            problem = f"{name_of} is of {len(scaling.mean)} features"
             raise GRAPH_STORE.refused(graph.path, problem)
     return scalings
 

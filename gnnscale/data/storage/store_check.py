@@ -29,6 +29,7 @@ from gnnscale.graph import (
     scales_of,
     store_format,
 )
+from gnnscale.graph.typed_edge_store import typed_edge_features, wrong_row
 
 _LOG = logging.getLogger(__name__)
 #: Option of stores whose random split is stratified by class; stores of earlier releases lack it.
@@ -351,6 +352,8 @@ def _row_problem(first: int, rows: UInt32Array, graph: Graph) -> str | None:
 
     ``first`` is the index of the first row number's edge.
     """
+    if graph.edges.by_type is not None:
+        return wrong_row(graph.edges.by_type, graph.schema, graph.indptr, first, rows)
     assert graph.edge_features is not None
     wrong = rows >= len(graph.edge_features)
     if not wrong.any():
@@ -376,15 +379,19 @@ def _end_problem(first: int, ends: IntArray, graph: Graph) -> str | None:
 
 def _property(graph: Graph, name: str) -> "tuple[str, _Problem] | None":
     """Return the property of the array ``name``, and its check; None: it has none."""
-    if isinstance(graph.features, TypedFeatures):
-        for number, matrix in enumerate(graph.features.matrices):
-            if matrix is not None and name == store_format.typed_features(number):
-                return "all finite", partial(_matrix_problem, matrix.dtype)
+    for features, array_name, of in (
+        (graph.features, store_format.typed_features, "vertex"),
+        (graph.edges.by_type, typed_edge_features, "row"),
+    ):
+        if isinstance(features, TypedFeatures):
+            for number, matrix in enumerate(features.matrices):
+                if matrix is not None and name == array_name(number):
+                    return "all finite", partial(_matrix_problem, matrix.dtype, of)
     return _PROPERTIES.get(name)
 
 
-def _matrix_problem(dtype: str, first: int, rows: Array, graph: Graph) -> str | None:
-    return _feature_problem(first, rows, dtype, "vertex")
+def _matrix_problem(dtype: str, of: str, first: int, rows: Array, graph: Graph) -> str | None:
+    return _feature_problem(first, rows, dtype, of)
 
 
 #: Function of the first row's number, rows and graph that returns a violation in one line, or None.

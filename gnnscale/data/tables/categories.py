@@ -85,6 +85,7 @@ class TrainedColumns:
     vertices: Sequence[Column] | None = None  #: of a graph without types
     edges: Sequence[Column] | None = None
     types: Mapping[str, Sequence[Column]] = field(default_factory=dict)  #: by vertex type
+    edge_types: Mapping[str, Sequence[Column]] = field(default_factory=dict)  #: by edge type
 
 
 def one_hot(batch: Batch, column: str, categories: Sequence[str]) -> Float32Array:

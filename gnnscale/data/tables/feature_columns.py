@@ -16,7 +16,7 @@ from gnnscale.data.tables.categories import Column, one_hot
 from gnnscale.data.tables.label_columns import are_parts
 from gnnscale.data.tables.survey import FEW_ROWS, Surveyed, csv_type
 from gnnscale.data.tables.table import Table
-from gnnscale.graph import GRAPH_STORE, Graph, TypedFeatures, read_meta
+from gnnscale.graph import GRAPH_STORE, Graph, read_meta
 
 _LOG = logging.getLogger(__name__)
 #: Bytes of column names in meta.json, at most.
@@ -29,12 +29,13 @@ _MAX_TOLD = 40
 class _WithColumns:
     """Entries of ``meta.json``: feature columns of vertices and edges, and changes to the data.
 
-    ``type_columns`` are the columns of vertices by their type.
+    ``type_columns`` are the columns of vertices by their type, ``edge_type_columns`` of edges.
     """
 
     columns: tuple[Column, ...] | None = None
     edge_columns: tuple[Column, ...] | None = None
     type_columns: dict[str, tuple[Column, ...]] | None = None
+    edge_type_columns: dict[str, tuple[Column, ...]] | None = None
     changes: tuple[str, ...] | None = None
 
 
@@ -49,27 +50,28 @@ def read_edge_columns(graph: Graph) -> tuple[Column, ...] | None:
     return _read(graph, "edge_columns", width) if width else None
 
 
-def read_type_columns(graph: Graph) -> dict[str, tuple[Column, ...]]:
+def read_type_columns(graph: Graph, *, edges: bool = False) -> dict[str, tuple[Column, ...]]:
     """Return the feature columns in a graph's store by vertex type, of those that have a table.
 
-    The store of a graph without types has those of the only type that runs read it with.
-    GraphError: the columns have another number of features than the type has.
+    With ``edges`` they are those by edge type. The store of a graph without types has those of the
+    only type that runs read it with. GraphError: the columns have another number of features than
+    the type has.
     """
-    if graph.path is None or not isinstance(graph.features, TypedFeatures):
+    widths = graph.feature_widths(edges=edges)
+    if graph.path is None or widths is None:
         return {}
     record = GRAPH_STORE.record(_WithColumns, read_meta(graph.path).entries, graph.path)
-    widths = {
-        vertices.name: width
-        for vertices, width in zip(graph.schema.vertex_types, graph.features.widths, strict=True)
-    }
-    columns_by_type = record.type_columns or {}
-    if graph.schema.is_homogeneous and record.columns is not None:
-        columns_by_type = {graph.vertex_types[0]: record.columns}
+    by_type = record.edge_type_columns if edges else record.type_columns
+    of_one = record.edge_columns if edges else record.columns
+    columns_by_type = by_type or {}
+    if graph.schema.is_homogeneous and of_one is not None:
+        columns_by_type = {next(iter(widths)): of_one}
     for name, columns in columns_by_type.items():
         width = sum(column.width for column in columns)
         if width != widths.get(name):
-            problem = f"type_columns of {brief(name)} have {width} features, the type has "
-            raise GRAPH_STORE.refused(graph.path, f"{problem}{widths.get(name, 'no vertices')}")
+            name_of = f"{'edge_' if edges else ''}type_columns of {brief(name)}"
+            problem = f"{name_of} have {width} features, the type has {widths.get(name, 'none')}"
+            raise GRAPH_STORE.refused(graph.path, problem)
     return columns_by_type
 
 
@@ -77,7 +79,8 @@ def log_columns(store: Path) -> None:
     """Log the feature columns of a graph store, and warn of what was filled, added or left out."""
     record = GRAPH_STORE.record(_WithColumns, read_meta(store).entries, store)
     described = {"vertices": record.columns, "edges": record.edge_columns}
-    described |= {brief(name): columns for name, columns in (record.type_columns or {}).items()}
+    for by_type in (record.type_columns, record.edge_type_columns):
+        described |= {brief(name): columns for name, columns in (by_type or {}).items()}
     for what, columns in described.items():
         if columns:
             listed = "; ".join(column.describe() for column in columns[:_MAX_TOLD])

@@ -257,7 +257,8 @@ class Table:
             if twice is not None:
                 hint = _header_hint(named)
                 raise GraphError(f"{file.path}: has two columns {brief(repr(twice))}{hint}")
-        self.vertex_type: str | None = None  #: type of the vertices. None: there are no types
+        #: type of the vertices or edges. None: there are no types
+        self.row_type: str | None = None
         self.names = self._files[0].names
         self.is_csv = isinstance(self._files[0], CsvFile)
         self.types = self._files[0].types()
@@ -290,8 +291,8 @@ class Table:
 
     def setting(self, option: str, value: str) -> str:
         """Return how to set an option for this table, for messages: ``dataset.OPTION=VALUE``."""
-        if self.vertex_type is not None:
-            value = f"{{{brief(self.vertex_type)}: {value}}}"
+        if self.row_type is not None:
+            value = f"{{{brief(self.row_type)}: {value}}}"
         return f"dataset.{option}={value}"
 
     def num_rows(self) -> int | None:

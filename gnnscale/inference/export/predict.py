@@ -276,7 +276,7 @@ def _predict_edges(run: _OpenedRun, model: EdgeModel) -> None:
     outputs.check_labels(config.what, schema)
     ends = run.ends
     edges, rows = find_edges(config.edges, config.pairs, ends, schema)
-    chunks = EdgePredictor(model, run.predictor()).outputs(edges, rows, graph.edge_features)
+    chunks = EdgePredictor(model, run.predictor()).outputs(edges, rows, graph.labeled_edge_features)
     ids = outputs.EdgeIds(vertices=ends.numbers(edges), user_ids=ends.user_ids)
     run.write(ids, len(edges), schema.num_classes, chunks)
 

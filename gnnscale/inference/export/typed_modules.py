@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 
 schema = GraphSchema.of({types}, {edges})
 options = {config}
-model = options.build_typed(schema=schema, widths={widths}, num_classes={num_classes})
+model = options.build_typed(schema=schema, widths={widths}, num_classes={num_classes}{edge_widths})
 model.load_state_dict(load_file({file}))
 """
 
@@ -37,7 +37,7 @@ from torch_geometric.nn import {imports}
 
 widths = {widths}
 edge_types = {edges}
-
+{edge_dims}
 
 {before}class {name}(nn.Module):
     def __init__(self):
@@ -53,7 +53,7 @@ edge_types = {edges}
         )
         self.outputs = nn.ModuleList({outputs})
 
-    def forward(self, x_dict, edge_index_dict):
+    def forward(self, x_dict, edge_index_dict{attr}):
         x = {{name: layer(x_dict[name]){first} for name, layer in zip(widths, self.encoders)}}
         for index, conv in enumerate(self.convs):
             out = {call}
@@ -70,7 +70,7 @@ edge_types = {edges}
 
 model = {name}()
 model.load_state_dict(load_file({file}))
-logits = model.eval()(data.x_dict, data.edge_index_dict){logits}
+logits = model.eval()(data.x_dict, data.edge_index_dict{data_attr}){logits}
 """
 
 _MERGED = """\
@@ -111,6 +111,11 @@ class TypedProgram:
     def _schema(self) -> GraphSchema:
         return self.types.schema
 
+    @property
+    def _edge_widths(self) -> tuple[int, ...]:
+        """Number of features of each edge type that the model reads; empty: it reads none."""
+        return self.types.edge_widths if self.model.uses_edge_features else ()
+
     def gnnscale_weights(self) -> tuple[dict[str, Tensor], str, str]:
         """Return the weights by gnnscale's names, the program that loads them, and no note."""
         text = _OWN.format(
@@ -120,6 +125,7 @@ class TypedProgram:
             config=self.config,
             widths=tuple(self.model.input_widths),
             num_classes=self.model.widths[-1],
+            edge_widths=f", edge_widths={self._edge_widths}" if self._edge_widths else "",
             file=literal(self.file),
         )
         return self.model.state_dict(), text, self._note
@@ -183,6 +189,7 @@ class TypedProgram:
     def _pyg_program(self) -> str:
         config, layers = self.config, self._layers
         is_rgcn = isinstance(layers[0], RGCNLayer)
+        reads_edges = bool(self._edge_widths)
         convs = [_conv(layer) for layer in layers]
         added = "                out = {name: out[name] + x[name] for name in widths}\n"
         output, last = "", "x"
@@ -205,13 +212,22 @@ class TypedProgram:
             norm=NORM_MODULES[config.norm].replace("width", str(config.hidden)),
             num_norms=len(self.model.norms),
             outputs=output,
-            call=f"{'merged(conv, x' if is_rgcn else 'conv(x'}, edge_index_dict)",
+            call=f"{'merged(conv, x' if is_rgcn else 'conv(x'}, edge_index_dict"
+            f"{', edge_attr_dict=edge_attr_dict)' if reads_edges else ')'}",
+            edge_dims=self._edge_dims() if reads_edges else "",
+            attr=", edge_attr_dict" if reads_edges else "",
+            data_attr=", data.edge_attr_dict" if reads_edges else "",
             residual=added if config.residual else "",
             dropout=config.dropout,
             last=last,
             file=literal(self.file),
             logits="" if self.targets else f"[{target!a}]",
         )
+
+    def _edge_dims(self) -> str:
+        pairs = zip(self.types.edges, self._edge_widths, strict=True)
+        dims = {tuple(edge): width or None for edge, width in pairs}
+        return f"edge_dims = {dims!a}\n"
 
 
 def _conv(layer: TypedLayer) -> tuple[str, list[str]]:
@@ -235,6 +251,7 @@ def _conv(layer: TypedLayer) -> tuple[str, list[str]]:
     else:
         assert isinstance(layer, RGATLayer)
         conv, aggr = f"GATConv({(width, width)}, {layer.width}, heads={layer.num_heads}, ", "sum"
-        conv += f"concat={not layer.average}, add_self_loops=False, residual=True)"
+        edges = "edge_dim=edge_dims[edge], " if layer.uses_edge_features else ""
+        conv += f"concat={not layer.average}, {edges}add_self_loops=False, residual=True)"
     text = f'HeteroConv({{edge: {conv} for edge in edge_types}}, aggr="{aggr}")'
     return text, ["HeteroConv", conv.partition("(")[0]]

@@ -12,7 +12,7 @@ from gnnscale import ops
 from gnnscale.core import Int64Array
 from gnnscale.graph import GraphSchema
 from gnnscale.nn.conv.gat import attend, edge_scores, head_sum
-from gnnscale.nn.conv.linear import linear, warn_unweighted
+from gnnscale.nn.conv.linear import edge_attr_of, linear, warn_unweighted
 from gnnscale.nn.typed.layer import TypedLayer
 from gnnscale.sampling import Block, TypedBlock
 
@@ -20,19 +20,26 @@ from gnnscale.sampling import Block, TypedBlock
 class RelationAttention(nn.Module):
     """Attention over one edge type: ``z_k = W_k h_u``, scores ``a_k · z_k + b_k · U_k h_v``.
 
-    It is PyG's ``GATConv`` over a pair of vertex sets, without self-edges and bias.
+    With features of edges, ``c_k · V_k e_uv`` is added. It is PyG's ``GATConv`` over a pair of
+    vertex sets, without self-edges and bias.
     """
 
     slope: ClassVar[float] = 0.2  #: negative slope of LeakyReLU
 
-    def __init__(self, width_in: int, num_heads: int, width: int) -> None:
-        """Build ``num_heads`` heads of ``width`` features, with weights by Glorot's rule."""
+    def __init__(self, width_in: int, num_heads: int, width: int, edge_dim: int = 0) -> None:
+        """Build ``num_heads`` heads of ``width`` features, with weights by Glorot's rule.
+
+        Scores read ``edge_dim`` features of an edge, 0: none.
+        """
         super().__init__()
-        self.num_heads, self.width = num_heads, width
+        self.num_heads, self.width, self.edge_dim = num_heads, width, edge_dim
         self.linear = nn.Linear(width_in, num_heads * width, bias=False)
         self.linear_dst = nn.Linear(width_in, num_heads * width, bias=False)
         self.attention_src = nn.Parameter(torch.empty(num_heads, width))
         self.attention_dst = nn.Parameter(torch.empty(num_heads, width))
+        if edge_dim:
+            self.edge_linear = nn.Linear(edge_dim, num_heads * width, bias=False)
+            self.attention_edge = nn.Parameter(torch.empty(num_heads, width))
         for weight in self.parameters():
             nn.init.xavier_uniform_(weight)
 
@@ -41,8 +48,11 @@ class RelationAttention(nn.Module):
         z = linear(self.linear, x).view(-1, self.num_heads, self.width)
         src = x @ self._vectors(self.linear, self.attention_src)
         dst = dst_rows @ self._vectors(self.linear_dst, self.attention_dst)
-        scores = functional.leaky_relu(edge_scores(src, dst, block), self.slope)
-        return attend(scores, z, block)
+        scores = edge_scores(src, dst, block)
+        if self.edge_dim:
+            vectors = self._vectors(self.edge_linear, self.attention_edge)
+            scores = scores + edge_attr_of(block) @ vectors
+        return attend(functional.leaky_relu(scores, self.slope), z, block)
 
     def _vectors(self, projection: nn.Linear, attention: Tensor) -> Tensor:
         """Return ``U'_k b_k`` of each head, ``[width_in, num_heads]``: ``b · (U h) = (U' b) · h``.
@@ -62,18 +72,29 @@ class RGATLayer(TypedLayer):
     uses_edge_weights = False
 
     def __init__(
-        self, schema: GraphSchema, width_in: int, width_out: int, *, num_heads: int, average: bool
+        self,
+        schema: GraphSchema,
+        width_in: int,
+        width_out: int,
+        *,
+        num_heads: int,
+        average: bool,
+        edge_widths: Sequence[int] = (),
     ) -> None:
         """Build a layer with ``num_heads`` heads for each edge type.
 
         With ``average``, heads of ``width_out`` features are averaged; otherwise heads of
-        ``width_out / num_heads`` features are concatenated.
+        ``width_out / num_heads`` features are concatenated. Scores read ``edge_widths[r]`` features
+        of an edge of type r; empty: none.
         """
         super().__init__(schema, width_in, width_out)
         self.num_heads, self.average = num_heads, average
         self.width = width_out if average else width_out // num_heads  #: features of a head
+        widths = tuple(edge_widths) or (0,) * len(schema.edge_types)
+        self.uses_edge_features = any(widths)
         self.relations = nn.ModuleList(
-            RelationAttention(width_in, num_heads, self.width) for _ in schema.edge_types
+            RelationAttention(width_in, num_heads, self.width, edge_dim)
+            for edge_dim, _ in zip(widths, schema.edge_types, strict=True)
         )
         self.roots = nn.ModuleList(nn.Linear(width_in, width_out) for _ in schema.vertex_types)
         for layer in self.roots:

@@ -18,6 +18,8 @@ class TypedLayer(nn.Module):
 
     #: Whether edge weights change the output.
     uses_edge_weights: bool = True
+    #: Whether features of edges change the output.
+    uses_edge_features: bool = False
     num_heads: int = 0  #: heads of attention; 0: neighbors are aggregated by means
 
     def __init__(self, schema: GraphSchema, width_in: int, width_out: int) -> None:

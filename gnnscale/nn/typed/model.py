@@ -66,6 +66,7 @@ class TypedGNN(TrainableModel):
         self.dropout, self.residual = dropout, residual
         self.activates_inputs = activates_inputs
         self.uses_edge_weights = any(layer.uses_edge_weights for layer in layers)
+        self.uses_edge_features = any(layer.uses_edge_features for layer in layers)
         for encoder in self.encoders:
             nn.init.xavier_uniform_(encoder.weight)  # type: ignore[arg-type]
             nn.init.zeros_(encoder.bias)  # type: ignore[arg-type]
@@ -100,6 +101,7 @@ class TypedGNN(TrainableModel):
         ``inputs.rows`` has the feature rows by vertex type. A batch of a graph without types has
         one type of vertices and edges, and ``inputs.x`` are the rows.
         """
+        batch = inputs.with_edges(batch)
         typed = batch if isinstance(batch, TypedMiniBatch) else as_typed(batch)
         rows: Sequence[Tensor] = inputs.rows or (inputs.x,)
         for index, block in enumerate(typed.blocks):

@@ -70,7 +70,10 @@ def _module(layer: TypedLayer, schema: GraphSchema) -> Any:
     if isinstance(layer, RGATLayer):
         options = {"heads": layer.num_heads, "concat": not layer.average}
         options |= {"add_self_loops": False, "residual": True}
-        convs = {triple: GATConv(widths, layer.width, **options) for triple in triples}
+        convs = {
+            triple: GATConv(widths, layer.width, edge_dim=relation.edge_dim or None, **options)
+            for triple, relation in zip(triples, layer.relations, strict=True)
+        }
         return HeteroConv(convs, aggr="sum")
     assert isinstance(layer, HGTLayer)
     names = [vertices.name for vertices in schema.vertex_types]
@@ -142,6 +145,9 @@ def _gat_pairs(layer: RGATLayer, module: Any, schema: GraphSchema) -> Iterator[P
         yield ours.linear_dst.weight, [conv.lin_dst.weight]
         yield ours.attention_src, [conv.att_src[0]]
         yield ours.attention_dst, [conv.att_dst[0]]
+        if ours.edge_dim:
+            yield ours.edge_linear.weight, [conv.lin_edge.weight]
+            yield ours.attention_edge, [conv.att_edge[0]]
     roots: Any = layer.roots
     for linear, numbers in zip(roots, layer.incoming, strict=True):
         none = torch.zeros_like(linear.weight)

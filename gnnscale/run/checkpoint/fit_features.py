@@ -26,7 +26,7 @@ _MAX_LISTED = 12
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnFeatures:
-    """Number, columns and scaling of features: of vertices, of a vertex type, or of edges."""
+    """Number, columns and scaling of features: of vertices or edges, or of one type of them."""
 
     num_features: int
     columns: tuple[Column, ...] | None = None  #: columns in order; None without names
@@ -42,7 +42,7 @@ class ColumnFeatures:
 class FeatureFit:
     """Fit of features of a graph to those of training.
 
-    The features are those of edges, of one vertex type, or else of all vertices.
+    The features are those of edges, or else of vertices: of one type, or of all.
     """
 
     graph: str  #: name of the graph
@@ -50,7 +50,7 @@ class FeatureFit:
     trained_on: str  #: name of the training graph
     features: ColumnFeatures  #: features of the graph
     trained: ColumnFeatures  #: features of training
-    vertex_type: str | None = None
+    of_type: str | None = None  #: vertex or edge type; None: features are of all types
     of_edges: bool = False
 
     def fitted(self, matrix: FeatureMatrix, *, count: int, unseen: str) -> FeatureMatrix:
@@ -72,16 +72,16 @@ class FeatureFit:
     @property
     def _of(self) -> str:
         """Owner of the features in messages, such as `` of edges``."""
-        if self.of_edges:
-            return " of edges"
-        return "" if self.vertex_type is None else f" of {brief(self.vertex_type)}"
+        if self.of_type is not None:
+            return f" of {brief(self.of_type)}"
+        return " of edges" if self.of_edges else ""
 
     def _option(self, name: str, columns: Iterable[str]) -> str:
         """Return the setting of option ``name``, features or categories, to ``columns``."""
         prefix = "edge_" if self.of_edges else ""
         values = f"[{join_names(columns)}]"
-        if self.vertex_type is not None:
-            values = f"{{{brief(self.vertex_type)}: {values}}}"
+        if self.of_type is not None:
+            values = f"{{{brief(self.of_type)}: {values}}}"
         return f"dataset.{prefix}{name}={values}"
 
     def _arrangement(self, matrix: FeatureMatrix, unseen: str) -> Arrangement | None:
@@ -96,9 +96,9 @@ class FeatureFit:
             self._warn_of_gaps(matrix, columns, trained)
         if num_features != self.trained.num_features:
             hint = ""
-            if trained and (self.of_edges or self.vertex_type is not None):
+            if trained and (self.of_edges or self.of_type is not None):
                 hint = f"; set {self._option('features', self.trained.names)}"
-            unit = " of each edge" if self.of_edges else self._of
+            unit = " of each edge" if self.of_edges and self.of_type is None else self._of
             raise ConfigError(
                 f"dataset: {self.description} has {num_features} features{unit}, and the run was "
                 f"trained on {self.trained.num_features} of {self.trained_on}{hint}"
@@ -142,7 +142,7 @@ class FeatureFit:
         """Refuse features with another scaling than training's, or ``arranged`` anew after it."""
         scaling = self.features.scaling
         if scaling is not None and (scaling != self.trained.scaling or arranged):
-            of_type = "" if self.vertex_type is None else self._of
+            of_type = "" if self.of_type is None else self._of
             raise ConfigError(
                 f"dataset: {self.graph} has features{of_type} with a "
                 "scaling that is not the run's; prepare it with dataset.standardize=false, so that "

@@ -84,6 +84,10 @@ class InputSchema:
     #: labels by vertex type if several types were trained at once; the number of classes is then
     #: the largest, and the kind the first one's
     targets: dict[str, TargetSchema] = field(default_factory=dict)
+    #: columns of the features by edge type, of types that have names
+    edge_type_columns: dict[str, tuple[Column, ...]] = field(default_factory=dict)
+    #: standardization of the features by edge type, of types that have one
+    edge_type_scaling: dict[str, standardize.ColumnScaling] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.scaling is not None and len(self.scaling.mean) != self.num_features:
@@ -92,9 +96,13 @@ class InputSchema:
         if scaling is not None and len(scaling.mean) != width:
             raise ValueError(f"scales {len(scaling.mean)} of {width} features of edges")
         widths = {} if self.types is None else self.types.widths
-        for name, of_type in self.type_scaling.items():
-            if len(of_type.mean) != widths.get(name):
-                raise ValueError(f"scales {len(of_type.mean)} of {widths.get(name)} features")
+        for scalings, of_types in (
+            (self.type_scaling, widths),
+            (self.edge_type_scaling, self._edge_widths),
+        ):
+            for name, of_type in scalings.items():
+                if len(of_type.mean) != of_types.get(name):
+                    raise ValueError(f"scales {len(of_type.mean)} of {of_types.get(name)} features")
         if self.classes is not None and len(self.classes) != self.num_classes:
             raise ValueError(f"{len(self.classes)} names of {self.num_classes} classes")
         expected = self.num_classes if self.multilabel else 1
@@ -120,13 +128,15 @@ class InputSchema:
             columns=read_columns(graph),
             classes=read_classes(graph, edges=isinstance(labels, EdgeLabels)),
             scaling=standardize.read_scaling(graph),
-            num_edge_features=graph.num_edge_features,
+            num_edge_features=graph.num_labeled_edge_features,
             edge_columns=read_edge_columns(graph),
             edge_scaling=standardize.read_edge_scaling(graph),
             edge_weights=graph.edge_weights is not None,
             types=graph.input_types,
             type_columns=read_type_columns(graph),
             type_scaling=standardize.read_type_scaling(graph),
+            edge_type_columns=read_type_columns(graph, edges=True),
+            edge_type_scaling=standardize.read_type_scaling(graph, edges=True),
             targets={
                 name: TargetSchema(
                     num_classes=view.num_classes,
@@ -159,6 +169,14 @@ class InputSchema:
         return len(self.targets) == 1
 
     @property
+    def _edge_widths(self) -> dict[str, int]:
+        """Number of features of each edge type; empty: no edge has any, or there are no types."""
+        types = self.types
+        if types is None or not types.edge_widths:
+            return {}
+        return dict(zip(map(str, types.schema.edge_types), types.edge_widths, strict=True))
+
+    @property
     def target(self) -> str | None:
         """Vertex type that was trained; None: vertices have no types."""
         return None if self.types is None else self.types.target
@@ -167,7 +185,10 @@ class InputSchema:
     def trained_columns(self) -> TrainedColumns:
         """Columns of the features, of vertices, of edges and by vertex type."""
         return TrainedColumns(
-            vertices=self.columns, edges=self.edge_columns, types=self.type_columns
+            vertices=self.columns,
+            edges=self.edge_columns,
+            types=self.type_columns,
+            edge_types=self.edge_type_columns,
         )
 
     @property
@@ -189,7 +210,7 @@ class InputSchema:
         """
         if self.types is not None or graph.types is not None:
             self._check_types(graph)
-            return self._fit_types(graph, unseen)
+            return self._fit_edge_types(self._fit_types(graph, unseen), unseen)
         if self.num_edge_features:
             graph = self._fit_edges(graph, unseen)
         elif graph.num_edge_features:
@@ -325,7 +346,7 @@ class InputSchema:
                     scaling=self.type_scaling.get(name),
                 ),
                 unseen=unseen,
-                vertex_type=name if has_types else None,
+                of_type=name if has_types else None,
             )
         if all(map(operator.is_, matrices, features.matrices)):
             return graph
@@ -333,6 +354,59 @@ class InputSchema:
             matrices, learned=features.learned, learned_rows=features.learned_rows
         )
         return replace(graph, features=rows)
+
+    def _fit_edge_types(self, graph: Graph, unseen: str) -> Graph:
+        """Return a graph with types, the features of its edges arranged and scaled type by type.
+
+        Edge types that share features share the result.
+        """
+        edges, widths = graph.edges, self._edge_widths
+        if not any(widths.values()):
+            return graph if edges.by_type is None else graph.without_edge_features()
+        present = (None,) * len(widths) if edges.by_type is None else edges.by_type.matrices
+        columns = read_type_columns(graph, edges=True)
+        scalings = standardize.read_type_scaling(graph, edges=True)
+        is_named = graph.vertex_types != [ONLY_VERTEX]
+        matrices: list[FeatureMatrix | None] = []
+        fitted: dict[int, FeatureMatrix] = {}
+        for number, (name, width) in enumerate(widths.items()):
+            own = present[number]
+            key = -1 - number if own is None else id(own)
+            if width and key not in fitted:
+                matrix = _without_columns(graph, number, width) if own is None else own
+                is_labeled = number == edges.labeled_type and edges.ends is not None
+                fitted[key] = self._fit(
+                    graph,
+                    matrix,
+                    ColumnFeatures(
+                        num_features=matrix.width,
+                        columns=columns.get(name),
+                        scaling=scalings.get(name),
+                    ),
+                    ColumnFeatures(
+                        num_features=width,
+                        columns=self.edge_type_columns.get(name),
+                        scaling=self.edge_type_scaling.get(name),
+                    ),
+                    unseen=unseen,
+                    # A row of zeros may follow those of labeled edges.
+                    count=len(edges.ends) if is_labeled and edges.ends is not None else None,
+                    of_edges=True,
+                    of_type=name if is_named else None,
+                )
+            matrices.append(fitted[key] if width else None)
+        if edges.by_type is not None and all(map(operator.is_, matrices, present)):
+            return graph
+        rows = np.zeros(graph.num_edges, np.uint32) if edges.rows is None else edges.rows
+        return replace(graph, edges=replace(edges, rows=rows, by_type=TypedFeatures(matrices)))
+
+
+def _without_columns(graph: Graph, edge_type: int, width: int) -> FeatureMatrix:
+    """Return features of an edge type without any: of width 0, or of ``width`` without edges."""
+    rows = graph.schema.rows(edge_type)
+    has_edges = bool((graph.indptr[1:][rows] != graph.indptr[:-1][rows]).any())
+    shape = (0, 0 if has_edges else width)
+    return FeatureMatrix(rows=np.empty(shape, np.float32), dtype="float32", width=shape[1])
 
 
 def write_input_schema(directory: Path, schema: InputSchema) -> None:

@@ -287,13 +287,16 @@ def _user_score(name: str, outputs: Float32Array, labels: Array) -> float:
 
 
 def edge_type_of_labels(graph: Graph) -> int:
-    """Return the first edge type between the vertex types that labeled edges of ``graph`` join.
+    """Return the edge type of labeled edges, by its number in the schema of ``graph``.
 
+    If the graph does not tell, it is the first between the vertex types that they join.
     ConfigError: there are several edge types, and no list of labeled edges.
     """
     schema, ends = graph.schema, graph.edges.ends
     if len(schema.edge_types) == 1:
         return 0
+    if graph.edges.labeled_type is not None:
+        return graph.edges.labeled_type
     if ends is None or not len(ends):
         raise ConfigError(
             "dataset: expected a graph with labeled edges, which tell the types of their ends, got "
@@ -376,4 +379,4 @@ class EdgeTask(LabelTask):
         """Return options of a sampler for labeled edges; ``vertices`` samples around their ends."""
         ends = self.graph.edges.ends
         assert ends is not None  # edges with labels have ends
-        return EdgeSampling(vertices=vertices, ends=ends, features=self.graph.edge_features)
+        return EdgeSampling(vertices=vertices, ends=ends, features=self.graph.labeled_edge_features)

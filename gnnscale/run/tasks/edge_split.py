@@ -13,6 +13,7 @@ from gnnscale.core.artifact import ArrayEntry, NpyWriter, artifact_type, digest,
 from gnnscale.data.validation import check_ids, check_weights
 from gnnscale.graph import EdgeData, Graph, GraphSchema, Origin, Relation
 from gnnscale.graph import store_format as graph_store
+from gnnscale.graph.typed_edge_store import check_row_numbers
 from gnnscale.partition.store import check_graph, describe
 from gnnscale.run.tasks import edge_structure as structure
 from gnnscale.run.tasks.split_rule import PARTS, ROWS, SplitIdentity, SplitRule, write_edges
@@ -163,8 +164,9 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
         indices=arrays["indices"],
         edges=EdgeData(
             weights=arrays.get("edge_weights"),
-            rows=arrays.get(ROWS) if graph.edge_features is not None else None,
+            rows=arrays.get(ROWS) if graph.num_edge_features else None,
             features=graph.edge_features,
+            by_type=graph.edges.by_type,
         ),
         metric="mrr",
         origin=Origin(
@@ -258,7 +260,9 @@ def _check_arrays(path: Path, arrays: dict[str, Array], graph: Graph) -> None:
     # ``not`` refuses NaN too. The minimum and maximum allocate no array.
     if weights is not None and len(weights) and not (weights.min() >= 0 and weights.max() < np.inf):
         check_weights(weights, len(indices), path / "edge_weights.npy")
-    features = graph.edge_features
+    features, by_type = graph.edge_features, graph.edges.by_type
+    if by_type is not None:
+        check_row_numbers(path / f"{ROWS}.npy", by_type, arrays, graph.schema)
     if features is not None and rows is not None and len(rows) and rows.max() >= len(features):
         file = path / f"{ROWS}.npy"
         raise GraphError(f"{file}: expected rows below {len(features)}, got row {rows.max()}")

@@ -70,16 +70,10 @@ class TaskConfig(ABC):
         """Build the model to train, with initial weights from torch's global generator.
 
         It has ``num_classes`` outputs per vertex, classes or regression targets. ``types`` are
-        those of the graph; None: it has none.
+        those of the graph; None: it has none. ``num_edge_features`` are those of labeled edges.
         """
         if types is not None:
-            widths = tuple(types.widths.values())
-            return model.build_typed(
-                schema=types.schema,
-                widths=widths,
-                num_classes=num_classes,
-                targets=() if types.target is None else (types.target,),
-            )
+            return model.build_for(types, num_classes=num_classes)
         return model.build(
             num_features=num_features, num_classes=num_classes, num_edge_features=num_edge_features
         )
@@ -90,7 +84,7 @@ class TaskConfig(ABC):
             model,
             num_features=graph.num_features,
             num_classes=self.labels(graph).num_classes,
-            num_edge_features=graph.num_edge_features,
+            num_edge_features=graph.num_labeled_edge_features,
             types=graph.input_types,
         )
 
@@ -131,8 +125,7 @@ def _build_rows(
     width = model.row_width
     assert width is not None  # other models are refused before
     if types is not None:
-        widths = tuple(types.widths.values())
-        return model.build_typed(schema=types.schema, widths=widths, num_classes=width)
+        return model.build_for(types, num_classes=width)
     return model.build(
         num_features=num_features, num_classes=width, num_edge_features=num_edge_features
     )

@@ -130,9 +130,7 @@ def cache_task(config: BatchConfig, graph: Graph, partition: Partition | None) -
             num_edge_features=graph.num_edge_features,
         )
     else:
-        model = config.model.build_typed(
-            schema=types.schema, widths=tuple(types.widths.values()), num_classes=graph.num_classes
-        )
+        model = config.model.build_for(types, num_classes=graph.num_classes)
     task = cache.CacheTask(
         graph=graph,
         devices=(),

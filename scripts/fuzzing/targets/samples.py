@@ -290,8 +290,11 @@ def _shop() -> list[Sample]:
             "user": [f"u{v}" for v in _EDGES[:, 0]],
             "item": _EDGES[:, 1] % 7,
             "weight": np.ones(40),
+            "amount": [None if v == 9 else v / 4 for v in range(40)],
+            "paid": [("card", "cash")[v % 2] for v in range(40)],
         },
     }
+    of_edges = {"edge_features": {"user-buys-item": ["amount", "paid"]}}
     by_edges = {
         "vertices": {"user": "users.csv", "item": "items.csv"},
         "edges": {"user-buys-item": "orders.csv"},
@@ -310,8 +313,8 @@ def _shop() -> list[Sample]:
         **{"target": "user", "label": "left"},
     }
     return [
-        Sample("TypedTables", {**_TINY, **by_edges}, texts),
-        Sample("TypedTables", {**_TINY, **in_parquet}, _packed(tables)),
+        Sample("TypedTables", {**_TINY, **by_edges, **of_edges}, texts),
+        Sample("TypedTables", {**_TINY, **in_parquet, **of_edges}, _packed(tables)),
         Sample("TypedTables", {**_TINY, **keys}, texts),
     ]
 

@@ -51,6 +51,10 @@ def _graph(*, weighted: bool, labeled: str) -> Graph:
         (labeled, np.arange(sizes[labeled]) % 3),
         num_vertices={"item": 9},
         edge_weights=dict.fromkeys(triples, np.ones(25)) if weighted else None,
+        edge_features={
+            triples[0]: generator.normal(size=(25, 2)),
+            triples[2]: np.arange(25, dtype=np.float16),
+        },
         split={"train": [0, 1, 2, 3], "valid": [4, 5], "test": [6, 7]},
         name="typed",
     )
@@ -133,7 +137,10 @@ def _train(graph: Graph, options: TypedModel) -> None:
     assert types is not None
     torch.manual_seed(0)
     model: Any = options.build_typed(
-        schema=types.schema, widths=tuple(types.widths.values()), num_classes=graph.num_classes
+        schema=types.schema,
+        widths=tuple(types.widths.values()),
+        num_classes=graph.num_classes,
+        edge_widths=types.edge_widths,
     )
     batch = TypedSampler(graph, fanouts=[3, 2]).sample(np.asarray(graph.train_idx), 0)
     loader = TypedLoader(graph, model, num_threads=1, store=None)

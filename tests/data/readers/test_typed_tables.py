@@ -1,6 +1,7 @@
 """Tables by type: a shop with users, items and orders, and what is refused of them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +89,97 @@ def test_a_shop(shop: Any, caplog: pytest.LogCaptureFixture) -> None:
 def test_columns_of_edges_that_nothing_reads_are_logged(shop: Any, caplog: Any) -> None:
     caplog.set_level("INFO")
     shop(orders="user_id,item_id,note,day\nann,10,a,1\n").open()
-    note = "orders.csv: not read: note, day; see dataset.weight and dataset.foreign_keys"
+    note = "orders.csv: not read: note, day; see dataset.edge_features, dataset.weight and "
+    note += "dataset.foreign_keys"
     assert note in caplog.text
     caplog.clear()
     shop().open()
     assert "orders.csv: not read" not in caplog.text
+
+
+#: Ann has bought 10 twice, of which an order lacks its amount; a buyer of 20 is unknown.
+BOUGHT = "user_id,item_id,amount,paid,day\n"
+BOUGHT += "ann,10,2,card,2024-01-03\nann,20,4,cash,2024-01-01\ncid,10,,card,2024-01-01\n"
+BOUGHT += "zoe,20,8,card,2024-01-01\n"
+OF_EDGES = {"edge_features": {"user-buys-item": ["amount", "paid", "day"]}}
+
+
+def edge_rows(graph: Graph) -> list[Any]:
+    """Return by edge type the features of the edges in the order of their lists."""
+    types = graph.schema.edge_types_at(graph.indptr, 0, graph.num_edges)
+    return [
+        None if matrix is None else matrix.rows[graph.edge_rows[types == number]].tolist()
+        for number, matrix in enumerate(graph.edges.by_type.matrices)
+    ]
+
+
+def test_features_of_edges(shop: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An amount, whether it is empty, card and cash, and days; the mean amount is 3."""
+    caplog.set_level("INFO")
+    graph = shop(orders=BOUGHT, unknown_ids="drop", **OF_EDGES).open()
+    assert lists(graph) == LISTS
+    first, second, third = [2, 0, 1, 0, 2], [4, 0, 0, 1, 0], [3, 1, 1, 0, 0]
+    # Of item 10: ann and cid, of item 20: ann; of ann: 10 and 20, of cid: 10.
+    assert edge_rows(graph) == [[first, third, second], [first, second, third]]
+    one, other = graph.edges.by_type.matrices
+    assert one is other
+    columns = read_type_columns(graph, edges=True)
+    assert list(columns) == ["user-buys-item", "item-rev_buys-user"]
+    assert [column.content for column in columns["user-buys-item"]] == [
+        *("numbers", "categories", "dates")
+    ]
+    assert columns["user-buys-item"][0].mean == (3,)
+    assert "user-buys-item: empty numbers get the mean of training" in caplog.text
+    assert "not read" not in caplog.text
+    assert "3 edges  1.0 per item, 5 features, float32" in caplog.text
+    assert [check for check in verify_store(graph.path) if check.problem] == []
+    again = shop(orders=BOUGHT, unknown_ids="drop", **OF_EDGES).read_graph()
+    assert edge_rows(again) == edge_rows(graph)
+    graph.save(tmp_path / "copy")
+    assert read_type_columns(Graph.open(tmp_path / "copy"), edges=True) == columns
+    graph.without_edge_features().save(tmp_path / "bare")
+    bare = Graph.open(tmp_path / "bare")
+    assert read_type_columns(bare, edges=True) == {}
+    assert read_type_columns(bare) == read_type_columns(graph)
+
+
+def test_features_of_edges_scaled_dropped_and_chosen_as_categories(shop: Any) -> None:
+    only = {"edge_features": {"user-buys-item": ["amount"]}, "reverse": False}
+    dropped = shop(orders=BOUGHT, missing="drop", **only).open()
+    # Zoe is no user, as age is a number; the order without amount is left out.
+    assert lists(dropped)["user-buys-item"] == [[0], [0], []]
+    assert edge_rows(dropped) == [[[2], [4]]]
+    scaled = shop(orders=BOUGHT, unknown_ids="drop", standardize=True, **only).open()
+    amounts = np.array([2, 3, 4]) - 3
+    expected = np.stack([amounts / np.sqrt(2 / 3), [-1 / 2**0.5, 2**0.5, -1 / 2**0.5]], 1)
+    np.testing.assert_allclose(edge_rows(scaled)[0], expected, rtol=1e-6)
+    kinds = shop(
+        orders="user_id,item_id,rank\nann,10,1\ncid,20,3\nann,30,1\n",
+        edge_features={"user-buys-item": ["rank"]},
+        edge_categories={"user-buys-item": ["rank"]},
+        reverse=False,
+    ).open()
+    assert edge_rows(kinds) == [[[1, 0], [0, 1], [1, 0]]]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"edge_features": {"user-likes-item": ["amount"]}},
+            "dataset.edge_features: user-likes-it",
+        ),
+        ({"edge_features": {"user-buys-item": ["amount", "amount"]}}, "got amount twice"),
+        ({"edge_features": {"user-buys-item": ["weight"]}}, "got weight twice"),
+        ({"edge_categories": {"user-buys-item": ["paid"]}}, "expected columns of edge_features"),
+        ({"edge_features": {"user-buys-item": ["item_id"]}}, "got item_id twice"),
+        ({"edge_features": {"user-buys-item": ["price"]}}, "no column 'price' (dataset.edge_feat"),
+        (OF_EDGES | {"missing": "refuse", "unknown_ids": "drop"}, "amount"),
+    ],
+)
+def test_columns_of_edges_that_are_refused(shop: Any, options: Any, words: str) -> None:
+    with pytest.raises((ConfigError, GraphError), match=re.escape(words)):
+        shop(orders=BOUGHT, users=USERS.replace("bob,,", "bob,1,"), **options).open()
 
 
 def test_the_store_is_reused_and_written_again_if_a_table_changes(
@@ -283,6 +370,12 @@ def test_frames_are_the_graph_of_their_files(shop: Any, tmp_path: Path) -> None:
     graph = from_tables({"user": users.set_index("id"), "item": items}, edges, **arguments)
     assert graph.content == files.content
     assert read_ids(graph).to_pylist() == read_ids(files).to_pylist()
+    chosen = {("user", "buys", "item"): ["weight"]}
+    rated = from_tables(
+        *({"user": users.set_index("id"), "item": items}, edges),
+        **(arguments | {"weight": None, "edge_features": chosen}),
+    )
+    assert edge_rows(rated)[0] == [[1], [3], [2]]
     keys = {("order", "user_id"): "user", ("order", "item_id"): "item"}
     frames = {"user": users, "item": items, "order": orders}
     relational = from_tables(frames, foreign_keys=keys, **arguments)

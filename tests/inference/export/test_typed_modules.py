@@ -22,6 +22,7 @@ MODELS: list[TypedModel] = [
     RGCN(hidden=8, num_layers=2, norm="layer"),
     RGCN(hidden=8, num_layers=3, num_bases=2, residual=True),
     RGAT(hidden=8, num_layers=2, num_heads=2),
+    RGAT(hidden=8, num_layers=2, num_heads=2, edge_features=False),
     HGT(hidden=8, num_layers=2, num_heads=2, norm="layer", residual=True),
 ]
 
@@ -46,6 +47,10 @@ def returned(tag: str = "a tag") -> Graph:
         ("user", np.arange(20) % 3),
         num_vertices={"user": 20},
         split="random",
+        edge_features={
+            ("user", "buys", "item"): generator.standard_normal((40, 2)),
+            (tag, "of", "item"): generator.standard_normal(40),
+        },
     )
 
 
@@ -57,7 +62,10 @@ def exported(
     assert types is not None
     torch.manual_seed(0)
     model = options.build_typed(
-        schema=types.schema, widths=tuple(types.widths.values()), num_classes=3
+        schema=types.schema,
+        widths=tuple(types.widths.values()),
+        num_classes=3,
+        edge_widths=types.edge_widths,
     ).eval()
     for key, value in model.state_dict(keep_vars=True).items():
         if value.is_floating_point():

@@ -25,6 +25,7 @@ LAYERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "rsage_mean": (RSAGELayer, {"averages": True}),
     "rgat": (RGATLayer, {"num_heads": 2, "average": False}),
     "rgat_last": (RGATLayer, {"num_heads": 3, "average": True}),
+    "rgat_edges": (RGATLayer, {"num_heads": 2, "average": False, "edge_widths": 3}),
     "hgt": (HGTLayer, {"num_heads": 2}),
 }
 WIDTH = 8
@@ -32,6 +33,9 @@ WIDTH = 8
 
 def build(schema, kind, width_out=WIDTH):
     layer, options = LAYERS[kind]
+    if "edge_widths" in options:  # some edge types have none
+        widths = [3 * (number % 2 == 0) for number in range(len(schema.edge_types))]
+        options = options | {"edge_widths": widths}
     built = layer(schema, WIDTH, width_out, **options)
     for parameter in built.parameters():  # biases and gates as well
         torch.nn.init.normal_(parameter, std=0.4)
@@ -63,7 +67,13 @@ def by_pyg(module, schema, block, rows):
         (ends.source, ends.relation, ends.destination): edge_index(relation)
         for ends, relation in zip(schema.edge_types, block.relations, strict=True)
     }
-    out = module(dict(zip(names, rows, strict=True)), edges)
+    attr = {
+        triple: torch.from_numpy(relation.edge_attr)
+        for triple, relation in zip(edges, block.relations, strict=True)
+        if relation.edge_attr is not None
+    }
+    more = {"edge_attr_dict": attr} if attr else {}
+    out = module(dict(zip(names, rows, strict=True)), edges, **more)
     return [
         out[name][:size] if number in schema.destinations else None
         for number, (name, size) in enumerate(zip(names, block.dst_sizes, strict=True))
@@ -95,6 +105,12 @@ def test_outputs_are_those_of_pyg(kind, schema, seed) -> None:
     batch = typed_sampler(schema, [3, 2], seed=seed).sample(seeds, 0)
     module = to_pyg(layer, schema)
     for block in batch.blocks:
+        if layer.uses_edge_features:
+            shapes = [
+                (edges.num_edges, of.edge_dim)
+                for edges, of in zip(block.relations, layer.relations, strict=True)
+            ]
+            block = block.with_edge_attr([torch.randn(shape).numpy() for shape in shapes])
         check(schema, layer, module, block)
 
 

@@ -9,6 +9,7 @@ import pytest
 from one_line import one_line
 
 from gnnscale.data import Tables, TypedTables
+from gnnscale.data.typed_arrays import from_typed_arrays
 from gnnscale.graph import Graph
 from gnnscale.nn.typed_options import RSAGE
 from gnnscale.run.checkpoint.input_schema import (
@@ -54,12 +55,16 @@ def dataset(tmp_path: Path) -> TypedTables:
 
 
 def other(run: TypedTables, folder: Path, *args: str, schema: InputSchema, **options: Any) -> Graph:
-    source = replace(tables(folder, *args), **dict.fromkeys(("vertices", "edges", "ends")))
-    source = replace(source, target=None, label=None, **options)
+    tables(folder, *args)
+    source = read_as(run, folder, schema, **options)
+    return read_by_type(MODEL, source.open(), seed=0)
+
+
+def read_as(run: TypedTables, folder: Path, schema: InputSchema, **options: Any) -> Any:
+    """Return the tables in ``folder``, with options of a run to predict them."""
+    source = TypedTables(name="new", raw=str(folder), **options)
     named: Any = source.with_options(run, [*options])
-    return read_by_type(
-        MODEL, named.to_predict(schema.trained_columns, splits=False).open(), seed=0
-    )
+    return named.to_predict(schema.trained_columns, splits=False)
 
 
 @pytest.mark.parametrize("standardize", [False, True])
@@ -105,6 +110,60 @@ def test_types_that_do_not_fit(dataset: TypedTables, tmp_path: Path) -> None:
     )
     with one_line("set dataset.categories={user: [town]}"):
         schema.fitted(graph)
+
+
+def test_edge_types_by_hand(dataset: TypedTables, tmp_path: Path) -> None:
+    """Tags x and y of edges keep their positions; both directions share the rows."""
+    features = {"user-buys-item": ["tag"]}
+    trained = replace(dataset, edge_features=features, standardize=True).open()
+    schema = InputSchema.of(read_by_type(MODEL, trained, seed=0))
+    write_input_schema(tmp_path, schema)
+    assert read_input_schema(tmp_path) == schema
+    assert schema.types is not None
+    assert schema.types.edge_widths == (2, 2)
+    folder = tmp_path / "june"
+    graph = other(dataset, folder, NEXT, schema=schema)
+    assert graph.edges.by_type is not None
+    orders = (folder / "orders.csv").read_text().replace(",x", ",y")
+    (folder / "orders.csv").write_text(orders)
+    graph = read_by_type(MODEL, read_as(dataset, folder, schema).open(), seed=0)
+    assert graph.edges.by_type.widths == (1, 1)
+    fitted = schema.fitted(graph).edges.by_type
+    assert fitted is not None
+    one, both = fitted.matrices
+    assert one is both
+    assert one.rows.tolist() == [[-1, 1], [-1, 1]]  # means and deviations 0.5
+    (folder / "orders.csv").write_text(orders.replace(",y", ",z"))
+    graph = read_by_type(MODEL, read_as(dataset, folder, schema).open(), seed=0)
+    with one_line("column 'tag' of new: expected the categories of training, got 'z'"):
+        schema.fitted(graph)
+    bare = graph.without_edge_features()
+    with one_line(
+        "0 features of user-buys-item, and the run was trained on 2 of new; set dataset."
+        "edge_features={user-buys-item: [tag]}"
+    ):
+        schema.fitted(bare)
+    unread = InputSchema.of(read_by_type(MODEL, trained.without_edge_features(), seed=0))
+    assert unread.fitted(graph, unseen="empty").edges.by_type is None
+
+
+def test_an_edge_type_without_edges_needs_no_features() -> None:
+    def graph(src: list[int], features: Any) -> Graph:
+        knows = ("user", "knows", "user")
+        likes = ("user", "likes", "user")
+        made = from_typed_arrays(
+            {"user": np.ones((2, 1), np.float32)},
+            {knows: (src, src), likes: ([0], [1])},
+            edge_features={knows: features, likes: [1]},
+        )
+        return read_by_type(MODEL, made, seed=0)
+
+    schema = InputSchema.of(graph([0, 1], [[1, 2], [3, 4]]))
+    fitted = schema.fitted(graph([], None)).edges.by_type
+    assert fitted is not None
+    assert fitted.widths == (2, 1)
+    with one_line("has 0 features of user-knows-user, and the run was trained on 2"):
+        schema.fitted(graph([1], None))
 
 
 def test_a_table_without_types_is_read_by_a_model_of_types(tmp_path: Path) -> None:
