@@ -10,14 +10,7 @@ from typing import Any
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.cache import (
-    CachePlan,
-    CliqueCache,
-    DeviceCache,
-    LookAheadReplay,
-    Uncached,
-    row_types,
-)
+from gnnscale.cache import CachePlan, CliqueCache, DeviceCache, LookAheadReplay, Uncached
 from gnnscale.cache.hotness.degree import out_degree
 from gnnscale.cache.plan import NO_MEMORY
 from gnnscale.core import Array, ConfigError
@@ -26,11 +19,12 @@ from gnnscale.features import FeatureStore, HostFeatures
 from gnnscale.features import cached as cached_features
 from gnnscale.features.multilevel import DeviceCacheRows, MultiLevelStore
 from gnnscale.features.tiered.policies import DeviceCacheFilter
-from gnnscale.features.tiered.store import TieredReader, TieredStore
+from gnnscale.features.tiered.store import TieredStore
 from gnnscale.features.typed import TypedStore
-from gnnscale.graph import Graph, TypedFeatures
+from gnnscale.graph import Graph
 from gnnscale.planner import Accelerator, Device
 from gnnscale.planner.cost_model.workload import CacheEffect
+from gnnscale.training.build.row_sources import CachedRowSource, host_rows, row_sources
 
 #: Maps the rows that the worker of a rank shares.
 MapRows = Callable[[int], Array]
@@ -177,7 +171,7 @@ def open_caches(
             f"cache_planner: expected rows in memory below the caches of {graph.name}, whose "
             "vertices have types, got rows on disk; cache_planner=none takes them"
         )
-    sources = _row_sources(graph, None if tier is None else tier.rows)
+    sources = row_sources(graph, None if tier is None else tier.rows)
     parts = [_static_rows(plan, source, group, device.holds_rows) for source in sources]
     entry = plan.of(group.rank) if plan.has(group.rank) else None
     if entry is None or entry.host_aggregates:
@@ -201,7 +195,7 @@ def _static_store(
     plan: CachePlan,
     graph: Graph,
     group: Group,
-    sources: Sequence["CachedRowSource"],
+    sources: Sequence[CachedRowSource],
     parts: Sequence["_StaticRows | None"],
 ) -> FeatureStore:
     """Return the store that reads the cached rows in ``parts``, each from one of ``sources``."""
@@ -209,7 +203,7 @@ def _static_store(
     caches = []
     for source, static_rows in zip(sources, parts, strict=True):
         assert static_rows is not None
-        host = _host_rows(graph, source.vertex_type)
+        host = host_rows(graph, source.vertex_type)
         caches.append(
             cached_features.CachedFeatures(
                 host, *_with_slots(source, static_rows), own=position, names=names
@@ -254,7 +248,7 @@ def refill(cache: OpenedCache | None, plan: CachePlan, graph: Graph, group: Grou
     """
     holds_rows = cache is not None and cache.clique is not None
     multilevel = None if cache is None else cache.multilevel
-    sources = _row_sources(graph, None if multilevel is None else multilevel.tier)
+    sources = row_sources(graph, None if multilevel is None else multilevel.tier)
     parts = [_static_rows(plan, source, group, holds_rows) for source in sources]
     if cache is None or plan.of(group.rank).look_ahead is not None:
         return
@@ -266,62 +260,6 @@ def refill(cache: OpenedCache | None, plan: CachePlan, graph: Graph, group: Grou
         if isinstance(store, cached_features.CachedFeatures):
             assert static_rows is not None
             store.replace(*_with_slots(source, static_rows))
-
-
-@dataclass(frozen=True, kw_only=True)
-class CachedRowSource:
-    """Source of the rows that caches copy, in their stored type: of all vertices, or of a type."""
-
-    width: int  #: elements of a row
-    dtype: np.dtype[Any]  #: the NumPy type of an element
-    read: Callable[[Array, Array], None]  #: copies the row of ``vertices[i]`` to ``rows[i]``
-    vertices: slice  #: ids of the vertices; ``read`` counts them from 0
-    vertex_type: int = 0  #: position of their type in the schema; 0 without types
-
-    @classmethod
-    def of(cls, graph: Graph, vertex_type: int = 0) -> "CachedRowSource":
-        """Return a source of the feature rows of ``graph``; with types, of one vertex type."""
-        features: object = graph.features
-        matrix, vertices = graph.features, slice(0, graph.num_vertices)
-        if isinstance(features, TypedFeatures):
-            stored_matrix = features.matrices[vertex_type]
-            assert stored_matrix is not None
-            matrix, vertices = stored_matrix.rows, graph.schema.vertices(vertex_type)
-
-        def copy(vertices: Array, rows: Array) -> None:
-            if len(vertices):
-                stored = _host_rows(graph, vertex_type).stored
-                slots = np.arange(len(vertices), dtype=np.int64)
-                ops.copy_rows(stored, vertices, (rows, stored[1]), slots, num_threads=1)
-
-        width, dtype = int(matrix.shape[1]), matrix.dtype
-        return cls(width=width, dtype=dtype, read=copy, vertices=vertices, vertex_type=vertex_type)
-
-    def in_order(self, vertices: Array) -> Array:
-        """Return those of ``vertices`` with rows here, counted from 0, in the order of a cache."""
-        first, end = self.vertices.start, self.vertices.stop
-        ids = np.sort(vertices)
-        ids = ids[np.searchsorted(ids, first) : np.searchsorted(ids, end)]
-        return ids - first if first else ids
-
-
-def _row_sources(graph: Graph, tier: TieredReader | None) -> list[CachedRowSource]:
-    """Return the sources of rows that caches copy: ``tier``, or the rows of each type in memory."""
-    whole = slice(0, graph.num_vertices)
-    if tier is not None:
-        width, dtype = tier.source.width, tier.source.dtype
-        return [CachedRowSource(width=width, dtype=dtype, read=tier.read, vertices=whole)]
-    types = enumerate(row_types(graph))
-    return [CachedRowSource.of(graph, number) for number, rows in types if rows.is_cached]
-
-
-def _host_rows(graph: Graph, vertex_type: int) -> HostFeatures:
-    """Return the rows of a vertex type in host memory; without types, those of all vertices."""
-    if graph.types is None:
-        return HostFeatures.of(graph)
-    store = TypedStore.of(graph).stores[vertex_type]
-    assert isinstance(store, HostFeatures)
-    return store
 
 
 @dataclass(frozen=True, kw_only=True)
