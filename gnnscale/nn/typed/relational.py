@@ -1,6 +1,6 @@
 """Layers whose aggregation is the mean over each edge type: R-GCN and relational GraphSAGE."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -35,12 +35,12 @@ class RelationalLayer(TypedLayer):
 
     def forward(self, rows: Sequence[Tensor], block: TypedBlock) -> list[Tensor]:
         """Return the new rows of the destinations of each vertex type; see ``TypedLayer``."""
-        relations = self.relation_weights()
-        weights = [
-            torch.cat([root, *(relations[number] for number in self.active(vertex_type, block))], 1)
-            for vertex_type, root in enumerate(self.root_weights())
-        ]
-        return multiply_means(rows, self._columns(block), weights, self.biases())
+        active = [self.active(vertex_type, block) for vertex_type in range(self.num_types)]
+        return multiply_means(rows, self._columns(block), self.joined(active), self.biases())
+
+    def joined(self, active: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Return W_t, and W_r of the ``active`` edge types, side by side, for each vertex type."""
+        return _side_by_side(self.root_weights(), self.relation_weights(), active)
 
     def encodes_means(self, widths: Sequence[int], block: TypedBlock) -> bool:
         """Whether ``forward_encoded`` multiplies less than encoders and ``forward``.
@@ -74,10 +74,7 @@ class RelationalLayer(TypedLayer):
         """
         active = [self.active(vertex_type, block) for vertex_type in range(self.num_types)]
         roots, relations = self._composed(encoders, [number for part in active for number in part])
-        weights = [
-            torch.cat([root, *(relations[number] for number in numbers)], 1)
-            for root, numbers in zip(roots, active, strict=True)
-        ]
+        weights = _side_by_side(roots, relations, active)
         return multiply_means(rows, self._columns(block, has_shares=True), weights, self.biases())
 
     def _composed(
@@ -115,6 +112,17 @@ class RelationalLayer(TypedLayer):
                 )
             )
         return columns
+
+
+def _side_by_side(
+    roots: Sequence[Tensor],
+    relations: Sequence[Tensor] | Mapping[int, Tensor],
+    active: Sequence[Sequence[int]],
+) -> list[Tensor]:
+    return [
+        torch.cat([root, *(relations[number] for number in numbers)], 1)
+        for root, numbers in zip(roots, active, strict=True)
+    ]
 
 
 class RGCNLayer(RelationalLayer):
@@ -190,6 +198,18 @@ class RSAGELayer(RelationalLayer):
             parts = torch.split(linear.weight, self.width_in, 1)[1:]
             weights.update(zip(edge_types, parts, strict=True))
         return [weights[number] for number in range(len(self.sources))]
+
+    def joined(self, active: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Return the weights of each vertex type, without a copy if all edge types are active."""
+        weights = []
+        for linear, edge_types, numbers in zip(self._linears(), self.incoming, active, strict=True):
+            if len(numbers) == len(edge_types):
+                weights.append(linear.weight)
+                continue
+            root, *parts = torch.split(linear.weight, self.width_in, 1)
+            chosen = [parts[edge_types.index(number)] for number in numbers]
+            weights.append(torch.cat([root, *chosen], 1))
+        return weights
 
     def biases(self) -> Sequence[Tensor]:
         """Return the bias of each vertex type, ``[width_out]``."""
