@@ -32,8 +32,8 @@ def as_typed(argument: str, command: str, *, sweep: bool) -> str:
         return argument
     option = name.lstrip("+")
     kind = kind_of(option, value, command)
-    if f"{option}." in _kinds(command) and value.startswith("{") and value.endswith("}"):
-        return argument if _is_mapping(value) else f"{name}={_mapping_as_typed(value)}"
+    if f"{option}." in _kinds(command) and (pairs := _pairs(value)):
+        return argument if _is_mapping(value) else f"{name}={_mapping_as_typed(pairs)}"
     if kind is None:
         return argument
     read = _list_as_typed if kind == "texts" else _value_as_typed
@@ -114,24 +114,28 @@ def repeated_key(value: str) -> str | None:
 
     Hydra would keep the last of its values.
     """
-    inner, keys = value.strip(), set[str]()
-    if not (inner.startswith("{") and inner.endswith("}")):
-        return None
-    for part in _split(inner[1:-1]):
-        key, _, content = part.partition(":")
-        key = key.strip()
-        if key in keys:
-            return key
-        keys.add(key)
+    keys = set[str]()
+    for key, content in _pairs(value):
+        if key.strip() in keys:
+            return key.strip()
+        keys.add(key.strip())
         if (inside := repeated_key(content)) is not None:
             return inside
     return None
 
 
-def _mapping_as_typed(value: str) -> str:
+def _pairs(value: str) -> list[tuple[str, str]]:
+    """Return keys and values of ``{key: value, ...}`` as typed; empty for any other text."""
+    inner = value.strip()
+    if not (inner.startswith("{") and inner.endswith("}")):
+        return []
+    parts = [part.partition(":") for part in _split(inner[1:-1])]
+    return [(key, content) for key, _, content in parts] if all(p[1] for p in parts) else []
+
+
+def _mapping_as_typed(pairs: Sequence[tuple[str, str]]) -> str:
     """Return a mapping, each text in its values quoted if Hydra would otherwise not read it."""
-    pairs = [part.partition(":") for part in _split(value[1:-1]) if part.strip()]
-    read = [f"{key}:{_value_as_typed(content.strip(), 'mixed')}" for key, _, content in pairs]
+    read = [f"{key}:{_value_as_typed(content.strip(), 'mixed')}" for key, content in pairs]
     return f"{{{','.join(read)}}}"
 
 

@@ -218,7 +218,7 @@ def _change_type(entries: dict[str, Any], **values: Any) -> None:
         (lambda e: e["types"]["edges"].pop(), "indptr"),
         (lambda e: e["types"]["edges"][0].__setitem__(0, "thing"), "'thing' is no vertex type"),
         (lambda e: e.pop("types"), "arrays"),
-        (lambda e: e.update(part={"index": 0, "num_parts": 1, "of": "0" * 32}), "not divided"),
+        (lambda e: e.update(part={"index": 0, "num_parts": 1, "of": "0" * 32}), "degrees"),
     ],
 )
 def test_a_changed_header_is_refused(change: Any, message: str, tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_graphs_with_types(settings, tmp_path) -> None:
     (_, found) = make_artifacts(config)
     assert found.name == CACHE_PLAN
     config = settings(*common)
-    with one_line("add model=rsage", begins="model: expected rgcn, rsage, rgat or hgt"):
+    with one_line("add model=rsage", begins="model: expected rgcn, rsage, rgat, hgt or custom"):
         plan_caches(config, config.dataset.open(), None)
     with one_line("cache_planner=legion", begins="cache_planner=belady: expected a graph without"):
         make_artifacts(settings(*common, "model=rsage", "cache_planner=belady"))
