@@ -36,9 +36,10 @@ class TypedModel(ModelConfig):
         residual: whether a layer's input rows are added to its output, between layers of
             ``hidden`` features.
         without_features: what vertices of a type without features get, one of
-            ``WITHOUT_FEATURES``: ``learned``, a row of ``hidden`` weights for each vertex;
-            ``degrees``, logarithms of their degrees by edge type; or ``constant``, a one. None:
-            learned rows, but degrees for a type of more than 10 million vertices.
+            ``WITHOUT_FEATURES``: ``learned``, a row of ``hidden`` weights for each vertex, updated
+            in the steps that read it, with the optimizer's weight decay; ``degrees``, logarithms
+            of their degrees by edge type; or ``constant``, a one. None: learned rows, but degrees
+            for a type of more than 10 million vertices.
     """
 
     takes_bfloat16: ClassVar[bool] = False

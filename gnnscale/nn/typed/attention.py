@@ -14,6 +14,7 @@ from gnnscale.graph import GraphSchema
 from gnnscale.nn.conv.gat import attend, edge_scores, head_sum
 from gnnscale.nn.conv.linear import linear, warn_unweighted
 from gnnscale.nn.typed.layer import TypedLayer
+from gnnscale.ops.products import affine
 from gnnscale.sampling import Block, TypedBlock
 
 
@@ -54,9 +55,12 @@ class RelationAttention(nn.Module):
 
 
 class RGATLayer(TypedLayer):
-    """``h'_v = W_t h_v + b_t + sum_r attention_r(v)`` over the edge types r that end at v's type.
+    """``h'_v = sum_r (U_r h_v + b_r + attention_r(v))`` over the edge types r that end at v's type.
 
-    Each edge type has its own attention, with its own softmax. Edge weights are ignored.
+    Each edge type has its own attention, with its own softmax. Edge weights are ignored. ``U_r``
+    and ``b_r`` are weights of their own, though only their sums matter: Adam moves a sum of R
+    weights R times as fast as one, and PyG's ``HeteroConv`` of ``GATConv`` has them, too. A type at
+    which no edge type ends has one ``U`` and ``b``.
     """
 
     uses_edge_weights = False
@@ -75,18 +79,21 @@ class RGATLayer(TypedLayer):
         self.relations = nn.ModuleList(
             RelationAttention(width_in, num_heads, self.width) for _ in schema.edge_types
         )
-        self.roots = nn.ModuleList(nn.Linear(width_in, width_out) for _ in schema.vertex_types)
-        for layer in self.roots:
-            nn.init.xavier_uniform_(layer.weight)  # type: ignore[arg-type]
-            nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+        counts = [max(1, len(edge_types)) for edge_types in self.incoming]
+        #: U_r by vertex type, ``[num_edge_types, width_out, width_in]``
+        self.roots = nn.ParameterList(torch.empty(n, width_out, width_in) for n in counts)
+        #: b_r by vertex type, ``[num_edge_types, width_out]``
+        self.biases = nn.ParameterList(torch.zeros(n, width_out) for n in counts)
+        for matrix in (matrix for weight in self.roots for matrix in weight.detach()):
+            nn.init.xavier_uniform_(matrix)
 
     def forward(self, rows: Sequence[Tensor], block: TypedBlock) -> list[Tensor]:
         """Return the new rows of the destinations of each vertex type; see ``TypedLayer``."""
         _warn_of_weights("model=rgat", block)
         outputs = []
-        for vertex_type, layer in enumerate(self.roots):
+        for vertex_type, (root, bias) in enumerate(zip(self.roots, self.biases, strict=True)):
             dst_rows = rows[vertex_type][: block.dst_sizes[vertex_type]]
-            out = linear(layer, dst_rows)  # type: ignore[arg-type]
+            out = affine(dst_rows, root.sum(0), bias.sum(0))
             for number in self.active(vertex_type, block):
                 x, edges = rows[self.sources[number]], block.relations[number]
                 heads = self.relations[number](x, dst_rows, edges)

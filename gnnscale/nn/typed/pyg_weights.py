@@ -142,12 +142,11 @@ def _gat_pairs(layer: RGATLayer, module: Any, schema: GraphSchema) -> Iterator[P
         yield ours.linear_dst.weight, [conv.lin_dst.weight]
         yield ours.attention_src, [conv.att_src[0]]
         yield ours.attention_dst, [conv.att_dst[0]]
-    roots: Any = layer.roots
-    for linear, numbers in zip(roots, layer.incoming, strict=True):
-        none = torch.zeros_like(linear.weight)
-        residuals = [convs[number].res for number in numbers]
-        yield linear.weight, [none if layer is None else layer.weight for layer in residuals]
-        yield linear.bias, [convs[number].bias for number in numbers]
+    for roots, biases, numbers in zip(layer.roots, layer.biases, layer.incoming, strict=True):
+        for root, bias, number in zip(roots, biases, numbers, strict=False):
+            residual = convs[number].res
+            yield root, [torch.zeros_like(root) if residual is None else residual.weight]
+            yield bias, [convs[number].bias]
 
 
 def _hgt_pairs(layer: HGTLayer, module: Any, schema: GraphSchema) -> Iterator[Pair]:
