@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from gnnscale.nn.typed.layer import TypedLayer
     from gnnscale.nn.typed.model import TypedGNN
 
-#: How the means of the edge types that end at a vertex type are combined.
-COMBINATIONS = ("sum", "mean")
+#: How the outputs of the edge types that end at a vertex type are combined, by feature.
+COMBINATIONS = ("sum", "mean", "max")
 #: Feature rows of vertex types without features.
 WITHOUT_FEATURES = ("learned", "degrees", "constant")
 #: Largest number of bases: the largest number of edge types.
@@ -149,7 +149,7 @@ class RSAGE(TypedModel):
         """Build a relational GraphSAGE layer from ``hidden`` to ``num_out`` features."""
         from gnnscale.nn.typed.relational import RSAGELayer
 
-        return RSAGELayer(schema, self.hidden, num_out, averages=self.combine == "mean")
+        return RSAGELayer(schema, self.hidden, num_out, combine=self.combine)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,13 +169,31 @@ class AttentionModel(TypedModel):
 
 @dataclass(frozen=True, kw_only=True)
 class RGAT(AttentionModel):
-    """Graph attention network with attention, and its own softmax, for each edge type."""
+    """Graph attention network with attention, and its own softmax, for each edge type.
+
+    Attributes:
+        combine: one of ``COMBINATIONS``: how the outputs of the edge types that end at a vertex
+            type are combined.
+    """
+
+    combine: str = "sum"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("model.combine", self.combine, COMBINATIONS)
 
     def layer(self, schema: GraphSchema, num_out: int, *, last: bool) -> TypedLayer:
         """Build a layer; ``last``: heads are averaged, else concatenated."""
         from gnnscale.nn.typed.attention import RGATLayer
 
-        return RGATLayer(schema, self.hidden, num_out, num_heads=self.num_heads, average=last)
+        return RGATLayer(
+            schema,
+            self.hidden,
+            num_out,
+            num_heads=self.num_heads,
+            average=last,
+            combine=self.combine,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

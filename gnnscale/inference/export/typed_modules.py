@@ -222,10 +222,9 @@ def _conv(layer: TypedLayer) -> tuple[str, list[str]]:
         )
     if isinstance(layer, RSAGELayer):
         conv = f"SAGEConv({(width, width)}, {width_out})"
-        aggr = "mean" if layer.averages else "sum"
     else:
         assert isinstance(layer, RGATLayer)
-        conv, aggr = f"GATConv({(width, width)}, {layer.width}, heads={layer.num_heads}, ", "sum"
+        conv = f"GATConv({(width, width)}, {layer.width}, heads={layer.num_heads}, "
         conv += f"concat={not layer.average}, add_self_loops=False, residual=True)"
-    text = f'HeteroConv({{edge: {conv} for edge in edge_types}}, aggr="{aggr}")'
+    text = f'HeteroConv({{edge: {conv} for edge in edge_types}}, aggr="{layer.combine}")'
     return text, ["HeteroConv", conv.partition("(")[0]]

@@ -57,7 +57,8 @@ class RelationAttention(nn.Module):
 class RGATLayer(TypedLayer):
     """``h'_v = sum_r (U_r h_v + b_r + attention_r(v))`` over the edge types r that end at v's type.
 
-    Each edge type has its own attention, with its own softmax. Edge weights are ignored. ``U_r``
+    ``combine`` mean or max replaces the sum, by feature. Each edge type has its own attention, with
+    its own softmax. Edge weights are ignored. ``U_r``
     and ``b_r`` are weights of their own, though only their sums matter: Adam moves a sum of R
     weights R times as fast as one, and PyG's ``HeteroConv`` of ``GATConv`` has them, too. A type at
     which no edge type ends has one ``U`` and ``b``.
@@ -66,7 +67,14 @@ class RGATLayer(TypedLayer):
     uses_edge_weights = False
 
     def __init__(
-        self, schema: GraphSchema, width_in: int, width_out: int, *, num_heads: int, average: bool
+        self,
+        schema: GraphSchema,
+        width_in: int,
+        width_out: int,
+        *,
+        num_heads: int,
+        average: bool,
+        combine: str = "sum",
     ) -> None:
         """Build a layer with ``num_heads`` heads for each edge type.
 
@@ -74,7 +82,7 @@ class RGATLayer(TypedLayer):
         ``width_out / num_heads`` features are concatenated.
         """
         super().__init__(schema, width_in, width_out)
-        self.num_heads, self.average = num_heads, average
+        self.num_heads, self.average, self.combine = num_heads, average, combine
         self.width = width_out if average else width_out // num_heads  #: features of a head
         self.relations = nn.ModuleList(
             RelationAttention(width_in, num_heads, self.width) for _ in schema.edge_types
@@ -90,16 +98,30 @@ class RGATLayer(TypedLayer):
     def forward(self, rows: Sequence[Tensor], block: TypedBlock) -> list[Tensor]:
         """Return the new rows of the destinations of each vertex type; see ``TypedLayer``."""
         _warn_of_weights("model=rgat", block)
-        outputs = []
-        for vertex_type, (root, bias) in enumerate(zip(self.roots, self.biases, strict=True)):
-            dst_rows = rows[vertex_type][: block.dst_sizes[vertex_type]]
-            out = affine(dst_rows, root.sum(0), bias.sum(0))
-            for number in self.active(vertex_type, block):
-                x, edges = rows[self.sources[number]], block.relations[number]
-                heads = self.relations[number](x, dst_rows, edges)
-                out = out + (heads.mean(1) if self.average else heads.flatten(1))
-            outputs.append(out)
-        return outputs
+        return [self._combined(vertex_type, rows, block) for vertex_type in range(self.num_types)]
+
+    def _combined(self, vertex_type: int, rows: Sequence[Tensor], block: TypedBlock) -> Tensor:
+        """Return the new rows of the destinations of a type, over all edge types that end there."""
+        root, bias = self.roots[vertex_type], self.biases[vertex_type]
+        dst_rows = rows[vertex_type][: block.dst_sizes[vertex_type]]
+        heads = {
+            number: self.relations[number](
+                rows[self.sources[number]], dst_rows, block.relations[number]
+            )
+            for number in self.active(vertex_type, block)
+        }
+        added = {n: part.mean(1) if self.average else part.flatten(1) for n, part in heads.items()}
+        if self.combine == "max":
+            own = affine(dst_rows, root.flatten(0, 1), bias.flatten()).view(-1, *bias.shape)
+            parts = list(own.unbind(1))
+            for position, number in enumerate(self.incoming[vertex_type]):
+                if number in added:
+                    parts[position] = parts[position] + added[number]
+            return torch.stack(parts).max(0).values
+        out = affine(dst_rows, root.sum(0), bias.sum(0))
+        for part in added.values():
+            out = out + part
+        return out / len(root) if self.combine == "mean" else out
 
 
 class HGTLayer(TypedLayer):

@@ -31,14 +31,18 @@ def identities(layer):
     return layer
 
 
-def test_rgat_has_a_softmax_for_each_edge_type() -> None:
-    layer = identities(RGATLayer(PAIR, 2, 2, num_heads=1, average=False))
+@pytest.mark.parametrize(
+    ("combine", "message"),
+    [("sum", (10.5 + 2 + 8, 12.5 + 1 + 4)), ("mean", (10.25, 8.75)), ("max", (13.25, 10.25))],
+)
+def test_rgat_has_a_softmax_for_each_edge_type(combine, message) -> None:
+    layer = identities(RGATLayer(PAIR, 2, 2, num_heads=1, average=False, combine=combine))
     for bias in layer.biases:
         bias.data.fill_(0.25)
     a, b = layer(ROWS, BLOCK)
     assert a.shape == (0, 2)
     # Its own row and a bias by each edge type, the mean by x and the only neighbor by y.
-    assert b.tolist() == [[2 * 5.25 + 2 + 8, 2 * 6.25 + 1 + 4]]
+    assert b.tolist() == [list(message)]
 
 
 def test_hgt_has_one_softmax_over_all_edge_types() -> None:

@@ -22,9 +22,12 @@ LAYERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "rgcn": (RGCNLayer, {}),
     "rgcn_bases": (RGCNLayer, {"num_bases": 2}),
     "rsage": (RSAGELayer, {}),
-    "rsage_mean": (RSAGELayer, {"averages": True}),
+    "rsage_mean": (RSAGELayer, {"combine": "mean"}),
+    "rsage_max": (RSAGELayer, {"combine": "max"}),
     "rgat": (RGATLayer, {"num_heads": 2, "average": False}),
     "rgat_last": (RGATLayer, {"num_heads": 3, "average": True}),
+    "rgat_mean": (RGATLayer, {"num_heads": 2, "average": False, "combine": "mean"}),
+    "rgat_max": (RGATLayer, {"num_heads": 2, "average": True, "combine": "max"}),
     "hgt": (HGTLayer, {"num_heads": 2}),
 }
 WIDTH = 8
