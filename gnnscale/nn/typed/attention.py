@@ -104,23 +104,21 @@ class RGATLayer(TypedLayer):
         """Return the new rows of the destinations of a type, over all edge types that end there."""
         root, bias = self.roots[vertex_type], self.biases[vertex_type]
         dst_rows = rows[vertex_type][: block.dst_sizes[vertex_type]]
-        heads = {
-            number: self.relations[number](
-                rows[self.sources[number]], dst_rows, block.relations[number]
-            )
-            for number in self.active(vertex_type, block)
-        }
-        added = {n: part.mean(1) if self.average else part.flatten(1) for n, part in heads.items()}
+        messages: dict[int, Tensor] = {}
+        for number in self.active(vertex_type, block):
+            x, edges = rows[self.sources[number]], block.relations[number]
+            heads = self.relations[number](x, dst_rows, edges)
+            messages[number] = heads.mean(1) if self.average else heads.flatten(1)
         if self.combine == "max":
-            own = affine(dst_rows, root.flatten(0, 1), bias.flatten()).view(-1, *bias.shape)
-            parts = list(own.unbind(1))
+            products = affine(dst_rows, root.flatten(0, 1), bias.flatten()).view(-1, *bias.shape)
+            outputs = list(products.unbind(1))
             for position, number in enumerate(self.incoming[vertex_type]):
-                if number in added:
-                    parts[position] = parts[position] + added[number]
-            return torch.stack(parts).max(0).values
+                if number in messages:
+                    outputs[position] = outputs[position] + messages[number]
+            return torch.stack(outputs).max(0).values
         out = affine(dst_rows, root.sum(0), bias.sum(0))
-        for part in added.values():
-            out = out + part
+        for message in messages.values():
+            out = out + message
         return out / len(root) if self.combine == "mean" else out
 
 
