@@ -147,7 +147,7 @@ class LearnedFeaturesConfig(HostFeaturesConfig):
     """A row of weights for every vertex, learned with the model.
 
     A step updates the rows of its input vertices only, whatever ``optimizer`` is. The rows have no
-    weight decay.
+    weight decay, unlike the learned rows of vertex types (``model.without_features``).
 
     Attributes:
         dim: length of a row.

@@ -22,12 +22,17 @@ class LearnedEmbedding(nn.Module):
     """
 
     def __init__(
-        self, weight: Tensor, optimizer: RowOptimizer, *, rate_factor: float = 1.0
+        self,
+        weight: Tensor,
+        optimizer: RowOptimizer,
+        *,
+        rate_factor: float = 1.0,
+        decays: bool = False,
     ) -> None:
         """Use ``weight`` ``[num_vertices, dim]`` float32 as the table, not copied.
 
         ``optimizer`` updates the rows of a step, at ``rate_factor`` times the rate of other
-        weights.
+        weights. With ``decays``, these rows have the weight decay of other weights.
         """
         super().__init__()
         self.weight = nn.Parameter(weight, requires_grad=False)
@@ -35,7 +40,7 @@ class LearnedEmbedding(nn.Module):
         #: backward propagation.
         self.gradient: tuple[Array, RowSums] | None = None
         self._optimizer = optimizer
-        self._rate_factor = rate_factor
+        self._rate_factor, self._decays = rate_factor, decays
 
     @property
     def state_shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -56,6 +61,7 @@ class LearnedEmbedding(nn.Module):
             vertices,
             gradients,
             rate=float(optimizer.param_groups[0]["lr"]) * self._rate_factor,
+            decays=self._decays,
             num_threads=torch.get_num_threads(),
         )
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from gnnscale.nn.typed.layer import TypedLayer
     from gnnscale.nn.typed.model import TypedGNN
 
-#: How the means of the edge types that end at a vertex type are combined.
-COMBINATIONS = ("sum", "mean")
+#: How the outputs of the edge types that end at a vertex type are combined, by feature.
+COMBINATIONS = ("sum", "mean", "max")
 #: Largest number of bases: the largest number of edge types.
 _MAX_BASES = 1024
 
@@ -42,9 +42,10 @@ class TypedModel(ModelConfig):
         residual: whether a layer's input rows are added to its output, between layers of
             ``hidden`` features.
         without_features: what vertices of a type without features get, one of
-            ``WITHOUT_FEATURES``: ``learned``, a row of ``hidden`` weights for each vertex;
-            ``degrees``, logarithms of their degrees by edge type; or ``constant``, a one. None:
-            learned rows, but degrees for a type of more than 10 million vertices.
+            ``WITHOUT_FEATURES``: ``learned``, a row of ``hidden`` weights for each vertex, updated
+            in the steps that read it, with the optimizer's weight decay; ``degrees``, logarithms
+            of their degrees by edge type; or ``constant``, a one. None: learned rows, but degrees
+            for a type of more than 10 million vertices.
     """
 
     takes_bfloat16: ClassVar[bool] = False
@@ -185,7 +186,7 @@ class RSAGE(TypedModel):
         """Build a relational GraphSAGE layer from ``hidden`` to ``num_out`` features."""
         from gnnscale.nn.typed.relational import RSAGELayer
 
-        return RSAGELayer(schema, self.hidden, num_out, averages=self.combine == "mean")
+        return RSAGELayer(schema, self.hidden, num_out, combine=self.combine)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +206,18 @@ class AttentionModel(TypedModel):
 
 @dataclass(frozen=True, kw_only=True)
 class RGAT(AttentionModel):
-    """Graph attention network with attention, and its own softmax, for each edge type."""
+    """Graph attention network with attention, and its own softmax, for each edge type.
+
+    Attributes:
+        combine: one of ``COMBINATIONS``: how the outputs of the edge types that end at a vertex
+            type are combined.
+    """
+
+    combine: str = "sum"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("model.combine", self.combine, COMBINATIONS)
 
     def layer(self, schema: GraphSchema, num_out: int, *, last: bool) -> TypedLayer:
         """Build a layer; ``last``: heads are averaged, else concatenated."""
@@ -223,6 +235,7 @@ class RGAT(AttentionModel):
             num_out,
             num_heads=self.num_heads,
             average=last,
+            combine=self.combine,
             edge_widths=edge_widths,
         )
 

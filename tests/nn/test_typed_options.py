@@ -8,7 +8,7 @@ from gnnscale.nn import HGT, RGAT, RGCN, RSAGE
     ("config", "options", "message"),
     [
         (RGCN, {"num_bases": 0}, "model.num_bases=0"),
-        (RSAGE, {"combine": "max"}, "model.combine=max"),
+        (RSAGE, {"combine": "cat"}, "model.combine=cat"),
         (RGAT, {"num_heads": 3}, "model.num_heads=3: expected a divisor of model.hidden=256"),
         (HGT, {"hidden": 4}, "model.num_heads=8: expected a divisor of model.hidden=4"),
         (HGT, {"norm": "graph"}, "model.norm=graph"),

@@ -48,7 +48,7 @@ def common(store: str, *more: str) -> list[str]:
     [("rsage", ("split", "moved", "emulated", "small")), ("rgcn", ("split",)), ("hgt", ("split",))],
 )
 def test_the_same_losses_on_any_devices(launched, tmp_path, store, model, plans) -> None:
-    options = common(store, f"model={model}", "optimizer.lr=0.01")
+    options = common(store, f"model={model}", "optimizer.lr=0.01", "optimizer.weight_decay=0.01")
     one = launched(tmp_path / "one", *options)
     assert one.losses[-1] < one.losses[0]
     for plan in plans:
@@ -113,7 +113,12 @@ def test_devices_over_parts_learn_what_one_process_does(
 
 @pytest.mark.integration
 def test_an_interrupted_run_resumes_bit_for_bit(resumed_and_whole, store) -> None:
-    options = ["model=rgcn", "model.norm=batch", "device_plan=cpu_x2"]
+    options = [
+        "model=rgcn",
+        "model.norm=batch",
+        "device_plan=cpu_x2",
+        "optimizer.weight_decay=0.01",
+    ]
     resumed_and_whole(*common(store), *options, "runtime.deterministic=true")
 
 

@@ -247,11 +247,10 @@ def _conv(layer: TypedLayer) -> tuple[str, list[str]]:
         )
     if isinstance(layer, RSAGELayer):
         conv = f"SAGEConv({(width, width)}, {width_out})"
-        aggr = "mean" if layer.averages else "sum"
     else:
         assert isinstance(layer, RGATLayer)
-        conv, aggr = f"GATConv({(width, width)}, {layer.width}, heads={layer.num_heads}, ", "sum"
+        conv = f"GATConv({(width, width)}, {layer.width}, heads={layer.num_heads}, "
         edges = "edge_dim=edge_dims[edge], " if layer.uses_edge_features else ""
         conv += f"concat={not layer.average}, {edges}add_self_loops=False, residual=True)"
-    text = f'HeteroConv({{edge: {conv} for edge in edge_types}}, aggr="{aggr}")'
+    text = f'HeteroConv({{edge: {conv} for edge in edge_types}}, aggr="{layer.combine}")'
     return text, ["HeteroConv", conv.partition("(")[0]]

@@ -100,14 +100,17 @@ class RowOptimizer(ABC):
         gradients: RowSums,
         *,
         rate: float,
+        decays: bool = False,
         num_threads: int,
     ) -> None:
         """Update the table's rows of ``vertices`` (``[n]``, distinct) by ``gradients``.
 
         The gradients are summed meanwhile. ``optimizer`` has the table ``rows`` ``[num_vertices,
         dim]`` among its weights, without ``grad``, and keeps the rule's state, which the first
-        call creates.
+        call creates. With ``decays``, these rows have the weight decay of ``optimizer``.
         """
+        if decays:
+            gradients = _decayed(optimizer, rows, vertices, gradients, rate, num_threads)
         state = optimizer.state[rows]
         if not state:
             for name, shape in self.state_shapes(rows).items():
@@ -115,6 +118,31 @@ class RowOptimizer(ABC):
                 state[name] = torch.from_numpy(np.zeros(shape, np.float32))
         state["step"] += 1
         self.apply(rows, state, vertices, gradients, rate=rate, num_threads=num_threads)
+
+
+def _decayed(
+    optimizer: torch.optim.Optimizer,
+    rows: Tensor,
+    vertices: Array,
+    gradients: RowSums,
+    rate: float,
+    num_threads: int,
+) -> RowSums:
+    """Return ``gradients`` of ``rows[vertices]`` plus the decay of ``optimizer`` times the rows.
+
+    The decay of AdamW is subtracted from the rows instead, at ``rate``.
+    """
+    group = next(g for g in optimizer.param_groups if any(part is rows for part in g["params"]))
+    decay = group["weight_decay"]
+    if not decay:
+        return gradients
+    ids = torch.from_numpy(vertices).long()
+    current = rows.detach()[ids]
+    if group.get("decoupled_weight_decay"):
+        rows.detach()[ids] = current.mul_(1 - rate * decay)
+        return gradients
+    total = gradients.total(torch.float32, num_threads=num_threads)
+    return RowSums.of(total.add_(current, alpha=decay))
 
 
 class LazyAdam(RowOptimizer):

@@ -14,6 +14,7 @@ from gnnscale.graph import GraphSchema
 from gnnscale.nn.conv.gat import attend, edge_scores, head_sum
 from gnnscale.nn.conv.linear import edge_attr_of, linear, warn_unweighted
 from gnnscale.nn.typed.layer import TypedLayer
+from gnnscale.ops.products import affine
 from gnnscale.sampling import Block, TypedBlock
 
 
@@ -64,9 +65,13 @@ class RelationAttention(nn.Module):
 
 
 class RGATLayer(TypedLayer):
-    """``h'_v = W_t h_v + b_t + sum_r attention_r(v)`` over the edge types r that end at v's type.
+    """``h'_v = sum_r (U_r h_v + b_r + attention_r(v))`` over the edge types r that end at v's type.
 
-    Each edge type has its own attention, with its own softmax. Edge weights are ignored.
+    ``combine`` mean or max replaces the sum, by feature. Each edge type has its own attention, with
+    its own softmax. Edge weights are ignored. ``U_r``
+    and ``b_r`` are weights of their own, though only their sums matter: Adam moves a sum of R
+    weights R times as fast as one, and PyG's ``HeteroConv`` of ``GATConv`` has them, too. A type at
+    which no edge type ends has one ``U`` and ``b``.
     """
 
     uses_edge_weights = False
@@ -79,6 +84,7 @@ class RGATLayer(TypedLayer):
         *,
         num_heads: int,
         average: bool,
+        combine: str = "sum",
         edge_widths: Sequence[int] = (),
     ) -> None:
         """Build a layer with ``num_heads`` heads for each edge type.
@@ -88,7 +94,7 @@ class RGATLayer(TypedLayer):
         of an edge of type r; empty: none.
         """
         super().__init__(schema, width_in, width_out)
-        self.num_heads, self.average = num_heads, average
+        self.num_heads, self.average, self.combine = num_heads, average, combine
         self.width = width_out if average else width_out // num_heads  #: features of a head
         widths = tuple(edge_widths) or (0,) * len(schema.edge_types)
         self.uses_edge_features = any(widths)
@@ -96,24 +102,39 @@ class RGATLayer(TypedLayer):
             RelationAttention(width_in, num_heads, self.width, edge_dim)
             for edge_dim, _ in zip(widths, schema.edge_types, strict=True)
         )
-        self.roots = nn.ModuleList(nn.Linear(width_in, width_out) for _ in schema.vertex_types)
-        for layer in self.roots:
-            nn.init.xavier_uniform_(layer.weight)  # type: ignore[arg-type]
-            nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+        counts = [max(1, len(edge_types)) for edge_types in self.incoming]
+        #: U_r by vertex type, ``[num_edge_types, width_out, width_in]``
+        self.roots = nn.ParameterList(torch.empty(n, width_out, width_in) for n in counts)
+        #: b_r by vertex type, ``[num_edge_types, width_out]``
+        self.biases = nn.ParameterList(torch.zeros(n, width_out) for n in counts)
+        for matrix in (matrix for weight in self.roots for matrix in weight.detach()):
+            nn.init.xavier_uniform_(matrix)
 
     def forward(self, rows: Sequence[Tensor], block: TypedBlock) -> list[Tensor]:
         """Return the new rows of the destinations of each vertex type; see ``TypedLayer``."""
         _warn_of_weights("model=rgat", block)
-        outputs = []
-        for vertex_type, layer in enumerate(self.roots):
-            dst_rows = rows[vertex_type][: block.dst_sizes[vertex_type]]
-            out = linear(layer, dst_rows)  # type: ignore[arg-type]
-            for number in self.active(vertex_type, block):
-                x, edges = rows[self.sources[number]], block.relations[number]
-                heads = self.relations[number](x, dst_rows, edges)
-                out = out + (heads.mean(1) if self.average else heads.flatten(1))
-            outputs.append(out)
-        return outputs
+        return [self._combined(vertex_type, rows, block) for vertex_type in range(self.num_types)]
+
+    def _combined(self, vertex_type: int, rows: Sequence[Tensor], block: TypedBlock) -> Tensor:
+        """Return the new rows of the destinations of a type, over all edge types that end there."""
+        root, bias = self.roots[vertex_type], self.biases[vertex_type]
+        dst_rows = rows[vertex_type][: block.dst_sizes[vertex_type]]
+        messages: dict[int, Tensor] = {}
+        for number in self.active(vertex_type, block):
+            x, edges = rows[self.sources[number]], block.relations[number]
+            heads = self.relations[number](x, dst_rows, edges)
+            messages[number] = heads.mean(1) if self.average else heads.flatten(1)
+        if self.combine == "max":
+            products = affine(dst_rows, root.flatten(0, 1), bias.flatten()).view(-1, *bias.shape)
+            outputs = list(products.unbind(1))
+            for position, number in enumerate(self.incoming[vertex_type]):
+                if number in messages:
+                    outputs[position] = outputs[position] + messages[number]
+            return torch.stack(outputs).max(0).values
+        out = affine(dst_rows, root.sum(0), bias.sum(0))
+        for message in messages.values():
+            out = out + message
+        return out / len(root) if self.combine == "mean" else out
 
 
 class HGTLayer(TypedLayer):

@@ -30,7 +30,7 @@ def to_pyg(layer: TypedLayer, schema: GraphSchema) -> nn.Module:
     module: nn.Module = _module(layer, schema)
     with torch.no_grad():
         for ours, theirs in _pairs(layer, module, schema):
-            share = 1 if _averages(layer) else max(1, len(theirs))
+            share = max(1, len(theirs)) if _adds(layer) else 1
             for weight in theirs:
                 weight.copy_(ours / share)
     return module
@@ -46,11 +46,12 @@ def read_pyg(layer: TypedLayer, module: nn.Module, schema: GraphSchema) -> None:
         for ours, theirs in _pairs(layer, module, schema):
             if theirs:
                 total = torch.stack(list(theirs)).sum(0)
-                ours.copy_(total / len(theirs) if _averages(layer) else total)
+                ours.copy_(total if _adds(layer) else total / len(theirs))
 
 
-def _averages(layer: TypedLayer) -> bool:
-    return isinstance(layer, RelationalLayer) and layer.averages
+def _adds(layer: TypedLayer) -> bool:
+    """Whether the outputs of edge types are added, so that each has a share of common weights."""
+    return not isinstance(layer, RelationalLayer) or layer.combine == "sum"
 
 
 def _triple(edge_type: EdgeType) -> tuple[str, str, str]:
@@ -66,7 +67,7 @@ def _module(layer: TypedLayer, schema: GraphSchema) -> Any:
         return _rgcn_module(layer)
     if isinstance(layer, RSAGELayer):
         convs = {triple: SAGEConv(widths, layer.width_out) for triple in triples}
-        return HeteroConv(convs, aggr="mean" if layer.averages else "sum")
+        return HeteroConv(convs, aggr=layer.combine)
     if isinstance(layer, RGATLayer):
         options = {"heads": layer.num_heads, "concat": not layer.average}
         options |= {"add_self_loops": False, "residual": True}
@@ -74,7 +75,7 @@ def _module(layer: TypedLayer, schema: GraphSchema) -> Any:
             triple: GATConv(widths, layer.width, edge_dim=relation.edge_dim or None, **options)
             for triple, relation in zip(triples, layer.relations, strict=True)
         }
-        return HeteroConv(convs, aggr="sum")
+        return HeteroConv(convs, aggr=layer.combine)
     assert isinstance(layer, HGTLayer)
     names = [vertices.name for vertices in schema.vertex_types]
     return HGTConv(layer.width_in, layer.width_out, (names, triples), heads=layer.num_heads)
@@ -148,12 +149,11 @@ def _gat_pairs(layer: RGATLayer, module: Any, schema: GraphSchema) -> Iterator[P
         if ours.edge_dim:
             yield ours.edge_linear.weight, [conv.lin_edge.weight]
             yield ours.attention_edge, [conv.att_edge[0]]
-    roots: Any = layer.roots
-    for linear, numbers in zip(roots, layer.incoming, strict=True):
-        none = torch.zeros_like(linear.weight)
-        residuals = [convs[number].res for number in numbers]
-        yield linear.weight, [none if layer is None else layer.weight for layer in residuals]
-        yield linear.bias, [convs[number].bias for number in numbers]
+    for roots, biases, numbers in zip(layer.roots, layer.biases, layer.incoming, strict=True):
+        for root, bias, number in zip(roots, biases, numbers, strict=False):
+            residual = convs[number].res
+            yield root, [torch.zeros_like(root) if residual is None else residual.weight]
+            yield bias, [convs[number].bias]
 
 
 def _hgt_pairs(layer: HGTLayer, module: Any, schema: GraphSchema) -> Iterator[Pair]:

@@ -18,8 +18,9 @@ class RelationalLayer(TypedLayer):
     weights, the mean is ``sum w_uv h_u / sum w_uv`` over the sampled edges.
     """
 
-    #: Whether the sum over edge types is divided by the number of those that end at v's type.
-    averages: bool = False
+    #: How edge types are combined: ``sum``; ``mean``, over the edge types that end at v's type; or
+    #: ``max``, by feature, over them.
+    combine: str = "sum"
 
     def root_weights(self) -> Sequence[Tensor]:
         """Return W_t of each vertex type, ``[width_out, width_in]``; subclasses define it."""
@@ -35,6 +36,8 @@ class RelationalLayer(TypedLayer):
 
     def forward(self, rows: Sequence[Tensor], block: TypedBlock) -> list[Tensor]:
         """Return the new rows of the destinations of each vertex type; see ``TypedLayer``."""
+        if self.combine == "max":
+            return self._maxima(rows, block)
         active = [self.active(vertex_type, block) for vertex_type in range(self.num_types)]
         return multiply_means(rows, self._columns(block), self.joined(active), self.biases())
 
@@ -42,11 +45,35 @@ class RelationalLayer(TypedLayer):
         """Return W_t, and W_r of the ``active`` edge types, side by side, for each vertex type."""
         return _side_by_side(self.root_weights(), self.relation_weights(), active)
 
+    def _maxima(self, rows: Sequence[Tensor], block: TypedBlock) -> list[Tensor]:
+        """Return the largest of the outputs of each edge type, own rows and bias included."""
+        outputs: list[list[Tensor]] = [[] for _ in rows]
+        for position in range(max(1, *map(len, self.incoming))):
+            numbers = [edge_types[position : position + 1] for edge_types in self.incoming]
+            columns = [
+                MeanColumns(
+                    vertex_type=vertex_type,
+                    num_dst=block.dst_sizes[vertex_type] if part or not position else 0,
+                    means=tuple(
+                        RelationMean.of(self.sources[number], block.relations[number], 1.0)
+                        for number in part
+                    ),
+                )
+                for vertex_type, part in enumerate(numbers)
+            ]
+            products = multiply_means(rows, columns, self.joined(numbers), self.biases())
+            for parts, out in zip(outputs, products, strict=True):
+                if len(out) or not position:
+                    parts.append(out)
+        return [torch.stack(parts).max(0).values for parts in outputs]
+
     def encodes_means(self, widths: Sequence[int], block: TypedBlock) -> bool:
         """Whether ``forward_encoded`` multiplies less than encoders and ``forward``.
 
         ``widths`` are the numbers of features of each vertex type, before encoders.
         """
+        if self.combine == "max":
+            return False
         encoding = self.width_in * sum(
             width * size for width, size in zip(widths, block.src_sizes, strict=True)
         )
@@ -98,7 +125,7 @@ class RelationalLayer(TypedLayer):
         """Return own rows and means of each vertex type over ``block``."""
         columns = []
         for vertex_type in range(self.num_types):
-            factor = 1 / max(1, len(self.incoming[vertex_type])) if self.averages else 1.0
+            factor = 1 / max(1, len(self.incoming[vertex_type])) if self.combine == "mean" else 1.0
             means = tuple(
                 RelationMean.of(self.sources[number], block.relations[number], factor)
                 for number in self.active(vertex_type, block)
@@ -169,16 +196,15 @@ class RGCNLayer(RelationalLayer):
 class RSAGELayer(RelationalLayer):
     """GraphSAGE with weights for each edge type, and a bias for each vertex type.
 
-    With ``averages``, the sum over edge types is divided by the number of edge types that end at
-    the vertex type.
+    ``combine`` says how edge types are combined; the own row and the bias are added once.
     """
 
     def __init__(
-        self, schema: GraphSchema, width_in: int, width_out: int, *, averages: bool = False
+        self, schema: GraphSchema, width_in: int, width_out: int, *, combine: str = "sum"
     ) -> None:
         """Build a layer with weights by Glorot's rule, over own rows and means side by side."""
         super().__init__(schema, width_in, width_out)
-        self.averages = averages
+        self.combine = combine
         #: for each vertex type a layer over own rows and the means of each edge type that ends here
         self.linears = nn.ModuleList(
             nn.Linear((1 + len(edge_types)) * width_in, width_out) for edge_types in self.incoming

@@ -94,6 +94,7 @@ class ModelState:
                 torch.from_numpy(table),
                 ROW_OPTIMIZERS[rows.optimizer],
                 rate_factor=rows.rate_factor(optimizer_options.lr),
+                decays=data.graph.types is not None,
             )
         trained: TrainableModel = model
         split: SplitRun | None = None

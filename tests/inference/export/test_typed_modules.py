@@ -23,6 +23,8 @@ MODELS: list[TypedModel] = [
     RGCN(hidden=8, num_layers=3, num_bases=2, residual=True),
     RGAT(hidden=8, num_layers=2, num_heads=2),
     RGAT(hidden=8, num_layers=2, num_heads=2, edge_features=False),
+    RGAT(hidden=8, num_layers=2, num_heads=2, combine="max"),
+    RSAGE(hidden=8, num_layers=2, combine="max"),
     HGT(hidden=8, num_layers=2, num_heads=2, norm="layer", residual=True),
 ]
 

@@ -14,6 +14,7 @@ from gnnscale.nn.optim.update_rules import (
     ROW_OPTIMIZERS,
     LazyAdam,
     PlainAdam,
+    PlainAdamW,
     PlainSgd,
     RowSums,
     RowWiseAdagrad,
@@ -77,6 +78,35 @@ def test_steps_are_those_of_sparse_adam(steps: list[list[int]], threads: int, wi
     torch.testing.assert_close(mine.data, peers.data, rtol=1e-5, atol=2e-6)
     for name in ("exp_avg", "exp_avg_sq"):
         torch.testing.assert_close(optimizer.state[mine][name], peer.state[peers][name])
+
+
+@pytest.mark.parametrize("rule", [PlainAdam, PlainAdamW])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_rows_decay_as_dense_weights_do(rule, threads) -> None:
+    """All rows, in each step, so that lazy Adam is Adam; rows without ``decays`` have no decay."""
+    ids, options = np.arange(7, dtype=np.int32), {"lr": 0.05, "weight_decay": 0.3}
+    for decays in (True, False):
+        rows = torch.nn.Parameter(random_rows(), requires_grad=False)
+        dense = torch.nn.Parameter(random_rows())
+        optimizer = rule([{"params": [torch.zeros(2)]}, {"params": [rows]}], **options)
+        peer = rule([dense], lr=0.05, weight_decay=0.3 * decays)
+        for number in range(5):
+            dense.grad = random_rows(7, 5, number + 1)
+            sums = RowSums.of(dense.grad.clone())
+            with_decay = {"rate": 0.05, "decays": decays, "num_threads": threads}
+            LazyAdam().update(optimizer, rows, ids, sums, **with_decay)
+            peer.step()
+        torch.testing.assert_close(rows.data, dense.data, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("rule", [PlainAdam, PlainAdamW, PlainSgd])
+def test_rows_of_other_steps_do_not_decay(rule) -> None:
+    rows = torch.nn.Parameter(random_rows(), requires_grad=False)
+    optimizer = rule([rows], lr=0.05, weight_decay=0.3)
+    sums, ids = RowSums.of(torch.zeros(2, 5)), np.array([5, 2])
+    LazyAdam().update(optimizer, rows, ids, sums, rate=0.05, decays=True, num_threads=1)
+    changed = (rows.data != random_rows()).any(1)
+    assert changed.nonzero().flatten().tolist() == [2, 5]
 
 
 @settings(max_examples=25, deadline=None)

@@ -31,12 +31,18 @@ def identities(layer):
     return layer
 
 
-def test_rgat_has_a_softmax_for_each_edge_type() -> None:
-    layer = identities(RGATLayer(PAIR, 2, 2, num_heads=1, average=False))
+@pytest.mark.parametrize(
+    ("combine", "message"),
+    [("sum", (10.5 + 2 + 8, 12.5 + 1 + 4)), ("mean", (10.25, 8.75)), ("max", (13.25, 10.25))],
+)
+def test_rgat_has_a_softmax_for_each_edge_type(combine, message) -> None:
+    layer = identities(RGATLayer(PAIR, 2, 2, num_heads=1, average=False, combine=combine))
+    for bias in layer.biases:
+        bias.data.fill_(0.25)
     a, b = layer(ROWS, BLOCK)
     assert a.shape == (0, 2)
-    # Its own row, the mean by x and the only neighbor by y.
-    assert b.tolist() == [[5 + 2 + 8, 6 + 1 + 4]]
+    # Its own row and a bias by each edge type, the mean by x and the only neighbor by y.
+    assert b.tolist() == [list(message)]
 
 
 def test_hgt_has_one_softmax_over_all_edge_types() -> None:
@@ -62,10 +68,10 @@ def test_numbers_of_parameters() -> None:
     def count(layer):
         return sum(parameter.numel() for parameter in layer.parameters())
 
-    relation = 2 * 8 * 6 + 2 * 6
-    assert (
-        count(RGATLayer(SCHEMA, 8, 6, num_heads=2, average=False)) == 4 * (8 * 6 + 6) + 5 * relation
-    )
+    # Each edge type has a matrix and a bias of own rows, and each type without any: c and d.
+    relation, own = 2 * 8 * 6 + 2 * 6, 8 * 6 + 6
+    layer = RGATLayer(SCHEMA, 8, 6, num_heads=2, average=False)
+    assert count(layer) == (5 + 2) * own + 5 * relation
     types = 4 * (3 * (8 * 6 + 6) + (6 * 6 + 6) + 1)
     assert count(HGTLayer(SCHEMA, 8, 6, num_heads=2)) == types + 5 * (2 * 2 * 3 * 3 + 2)
 

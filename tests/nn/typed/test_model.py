@@ -126,7 +126,8 @@ def test_numbers_of_parameters() -> None:
         RGCN(hidden=16, norm="layer"): 9 * 16 * 20 + 20 + 4 * 2 * 16,
         RSAGE(hidden=16): 9 * 16 * 20 + 4 * 20,
         # Heads are concatenated, then averaged: 4 of 4 features in both layers.
-        RGAT(hidden=16, num_heads=4): 4 * 17 * 20 + 2 * 5 * (2 * 16 * 16 + 2 * 16),
+        # Own rows have weights for 5 edge types and the 2 vertex types at which none ends.
+        RGAT(hidden=16, num_heads=4): 7 * 17 * 20 + 2 * 5 * (2 * 16 * 16 + 2 * 16),
         HGT(hidden=16, num_heads=4): 2 * (4 * (4 * 17 * 16 + 1) + 5 * (2 * 4 * 16 + 4))
         + 4 * 17 * 4,
     }

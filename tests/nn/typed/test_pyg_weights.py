@@ -22,10 +22,13 @@ LAYERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "rgcn": (RGCNLayer, {}),
     "rgcn_bases": (RGCNLayer, {"num_bases": 2}),
     "rsage": (RSAGELayer, {}),
-    "rsage_mean": (RSAGELayer, {"averages": True}),
+    "rsage_mean": (RSAGELayer, {"combine": "mean"}),
+    "rsage_max": (RSAGELayer, {"combine": "max"}),
     "rgat": (RGATLayer, {"num_heads": 2, "average": False}),
     "rgat_last": (RGATLayer, {"num_heads": 3, "average": True}),
     "rgat_edges": (RGATLayer, {"num_heads": 2, "average": False, "edge_widths": 3}),
+    "rgat_mean": (RGATLayer, {"num_heads": 2, "average": False, "combine": "mean"}),
+    "rgat_max": (RGATLayer, {"num_heads": 2, "average": True, "combine": "max"}),
     "hgt": (HGTLayer, {"num_heads": 2}),
 }
 WIDTH = 8
@@ -120,9 +123,9 @@ def test_weights_come_back(kind) -> None:
     read_pyg(fresh, to_pyg(layer, SCHEMA), SCHEMA)
     ours, theirs = layer.state_dict(), fresh.state_dict()
     # No module has weights of types at which nothing ends: c and d. HGT has them of all types.
-    lacking = {"rsage": "linears.", "rgat": "roots."}.get(kind[:5].rstrip("_"), "none")
+    lacking = [f"{part}.{number}" for part in ("linears", "roots", "biases") for number in (2, 3)]
     for name, weight in ours.items():
-        if not name.startswith((f"{lacking}2", f"{lacking}3")):
+        if not name.startswith(tuple(lacking)):
             torch.testing.assert_close(theirs[name], weight, msg=name)
 
 

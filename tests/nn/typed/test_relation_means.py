@@ -42,7 +42,7 @@ def dense(layer, rows, block: TypedBlock) -> list[torch.Tensor]:
         for edge_type in incoming:
             x = dense_mean(block.relations[edge_type]) @ rows[layer.sources[edge_type]]
             message = x @ layer.relation_weights()[edge_type].t()
-            out = out + message / (len(incoming) if layer.averages else 1)
+            out = out + message / (len(incoming) if layer.combine == "mean" else 1)
         outputs.append(out)
     return outputs
 
@@ -91,7 +91,7 @@ def test_gradients_are_finite_differences() -> None:
         (RGCNLayer, {}),
         (RGCNLayer, {"num_bases": 2}),
         (RSAGELayer, {}),
-        (RSAGELayer, {"averages": True}),
+        (RSAGELayer, {"combine": "mean"}),
     ],
 )
 @settings(max_examples=20)
@@ -116,7 +116,7 @@ def test_layers_are_products_of_matrices(layer, options, schema, weighs) -> None
 def test_means_are_encoded_as_rows_are(layer, weighs) -> None:
     """Also where vertices lack neighbors, whose mean the encoder's bias does not enter."""
     widths = (3, 4, 6, 2)
-    built = layer(SCHEMA, 8, 5, **({"averages": True} if layer is RSAGELayer else {}))
+    built = layer(SCHEMA, 8, 5, **({"combine": "mean"} if layer is RSAGELayer else {}))
     encoders = torch.nn.ModuleList(torch.nn.Linear(width, 8) for width in widths)
     block = typed_sampler(SCHEMA, [2, 2]).sample(SEEDS, 0).blocks[0]
     block = weighted(block) if weighs else block

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -45,11 +47,20 @@ def test_rgcn_with_bases_by_hand() -> None:
     assert b.tolist() == [[100 + 2 * 7 + 5 * 3 + 11 * 7]]
 
 
-@pytest.mark.parametrize(("averages", "divisor"), [(False, 1), (True, 2)])
-def test_rsage_by_hand(averages, divisor) -> None:
-    a, b = numbers(RSAGELayer(PAIR, 1, 1, averages=averages))(ROWS, tiny())
+@pytest.mark.parametrize(
+    ("combine", "message"),
+    [("sum", 2 * 3 + 3 * 7), ("mean", (2 * 3 + 3 * 7) / 2), ("max", 3 * 7)],
+)
+def test_rsage_by_hand(combine, message) -> None:
+    a, b = numbers(RSAGELayer(PAIR, 1, 1, combine=combine))(ROWS, tiny())
     assert a.tolist() == [[100 + 1 * 1]]
-    assert b.tolist() == [[100 + 1 * 7 + (2 * 3 + 3 * 7) / divisor]]
+    assert b.tolist() == [[100 + 1 * 7 + message]]
+
+
+def test_edge_types_without_edges_count_in_the_maximum() -> None:
+    block = replace(tiny(), relations=(lists([0, 2], [0, 1], 2), lists([0, 0], [], 1)))
+    layer = numbers(RSAGELayer(PAIR, 1, 1, combine="max"))
+    assert layer([-row for row in ROWS], block)[1].tolist() == [[100 - 1 * 7]]
 
 
 def test_numbers_of_parameters() -> None:
