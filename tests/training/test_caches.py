@@ -170,8 +170,8 @@ def test_caches_change_nothing_learnt_of_types(trained_together, tmp_path) -> No
             if name in LISTED:  # nothing is cached of lists: each read is a request
                 assert lists.link_requests == lists.host_bytes // 4 > 0
                 assert predicted["transactions"] == rows.link_requests + lists.link_requests
-        if name == "oracle_static":
-            assert predicted["lists"][-1] == lists.link_requests
+            if name == "oracle_static":
+                assert predicted["lists"][-1] == lists.link_requests
     lists = [
         Traffic.from_counts(part[1]).lists
         for epoch in found["legion"]["epochs"]
