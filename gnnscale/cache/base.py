@@ -140,17 +140,35 @@ def traffic(
     """
     device = task.device_at[reader]
     by_type = _reads_by_type(task, reader, reads, content, counted)
-    cached = [rows for row_type, rows in by_type if row_type.is_cached]
-    rows = [sum(column) for column in zip(*cached, strict=True)] or [0] * (task.num_devices + 1)
-    missed = [(rows[-1], row_type.row_bytes) for row_type, rows in by_type]
     lists_by_device = [0] * (task.num_devices + 1)
     if device.samples:
         lists_by_device = _by_device(task, lists, reads.lists.total(reader))
+    return add_types(task, device, by_type, lists_by_device)
+
+
+def add_types(
+    task: CacheTask,
+    device: CacheDevice,
+    by_type: Sequence[tuple[RowType, Sequence[int]]],
+    lists: Sequence[int],
+    *,
+    list_requests: int = 0,
+) -> CacheTraffic:
+    """Return the traffic of ``device``, whose reads of rows are ``by_type``.
+
+    Args:
+        by_type: vertex types with rows, each with ``[num_devices + 1]`` reads by device and host.
+        lists: ``[num_devices + 1]`` reads of lists, by device and host.
+        list_requests: requests for lists that ``lists`` leaves out.
+    """
+    cached = [rows for row_type, rows in by_type if row_type.is_cached]
+    rows = [sum(column) for column in zip(*cached, strict=True)] or [0] * (task.num_devices + 1)
+    missed = [(rows[-1], row_type.row_bytes) for row_type, rows in by_type]
     requests = sum(num * device.row_transactions(row_bytes) for num, row_bytes in missed)
     return CacheTraffic(
         rows=tuple(rows),
-        lists=tuple(lists_by_device),
-        transactions=round(requests) + lists_by_device[-1],
+        lists=tuple(lists),
+        transactions=round(requests + list_requests) + lists[-1],
         link_bytes=sum(num * row_bytes for num, row_bytes in missed),
         types=()
         if task.has_equal_rows

@@ -33,6 +33,17 @@ class LookAhead:
     window: Annotated[int, Meta(ge=0, le=MAX_WINDOW)]
     num_rows: int  #: capacity of the cache, in rows
     match: bool  #: whether rows of the previous batch are reused on the device (Match, FastGL)
+    #: capacity for each vertex type, ``num_rows`` together. Empty: all rows have equal bytes
+    type_rows: tuple[int, ...] = ()
+
+    @property
+    def rows_by_type(self) -> tuple[int, ...]:
+        """Capacity for each vertex type, in rows; without types, of the cache."""
+        return self.type_rows or (self.num_rows,)
+
+    def of_type(self, vertex_type: int) -> "LookAhead":
+        """Return the settings of the cache of a vertex type, whose position is in the schema."""
+        return replace(self, num_rows=self.rows_by_type[vertex_type], type_rows=())
 
 
 @dataclass(frozen=True, kw_only=True)

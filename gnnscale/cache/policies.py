@@ -1,6 +1,6 @@
 """Cache policies: no cache, static caches by hotness, and dynamic caches with look-ahead."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -10,7 +10,14 @@ import numpy as np
 from gnnscale.cache import base, belady
 from gnnscale.cache.hotness.degree import degree_ratio, pagerank, uniform
 from gnnscale.cache.plan import MAX_WINDOW, CachePlan, CacheTraffic, DeviceCache, LookAhead
-from gnnscale.cache.problem import CacheDevice, CacheTask, no_vertices
+from gnnscale.cache.problem import (
+    CacheDevice,
+    CacheTask,
+    RowType,
+    feature_bytes,
+    look_ahead_bytes,
+    no_vertices,
+)
 from gnnscale.core import Array, ConfigError, check_choice, check_range, hardware, progress
 from gnnscale.core.artifact.files import size
 from gnnscale.partition import UNREACHED
@@ -169,22 +176,8 @@ class LookAheadCache(base.CachePlannerConfig):
         """Return a plan with the size and look-ahead of each device's cache.
 
         The first ``predicted_epochs`` are presampled to predict hits; 0: without a prediction.
-        ConfigError: the graph has types.
         """
-        if task.graph.types is not None:
-            raise ConfigError(
-                f"cache_planner={self.name}: expected a graph without types, got "
-                f"{task.graph.name}, whose rows differ in bytes; cache_planner=legion, or any "
-                "other policy that chooses rows before training, takes it"
-            )
-        policies = {
-            device.position: LookAhead(
-                window=self._window(task, device),
-                num_rows=_num_rows(task, device),
-                match=self.match,
-            )
-            for device in task.devices
-        }
+        policies = {device.position: self._policy(task, device) for device in task.devices}
         epochs = task.num_epochs if self.predicted_epochs is None else self.predicted_epochs
         epochs = min(epochs, task.num_epochs)
         cliques = tuple((position,) for position in policies)
@@ -198,7 +191,21 @@ class LookAheadCache(base.CachePlannerConfig):
             exact=task.is_exact,
         )
 
-    def _window(self, task: CacheTask, device: CacheDevice) -> int:
+    def _policy(self, task: CacheTask, device: CacheDevice) -> LookAhead:
+        if task.has_equal_rows:
+            num_rows = min(device.budget_bytes // task.row_bytes, task.graph.num_vertices)
+            type_rows: tuple[int, ...] = ()
+        else:
+            type_rows = _divide_rows(task, device)
+            num_rows = sum(type_rows)
+        return LookAhead(
+            window=self._window(task, device, num_rows),
+            num_rows=num_rows,
+            match=self.match,
+            type_rows=type_rows,
+        )
+
+    def _window(self, task: CacheTask, device: CacheDevice, num_rows: int) -> int:
         """Return the steps to look ahead: ``window``; if it is None, up to 8 as host memory allows.
 
         ConfigError: the batches of ``window`` steps exceed the available memory.
@@ -210,7 +217,7 @@ class LookAheadCache(base.CachePlannerConfig):
             return int(min(_WINDOW, max(1, affordable)))
         needed = self.window * batch_bytes + belady.belady_bytes(
             task.graph.num_vertices,
-            _num_rows(task, device),
+            num_rows,
             window=self.window,
             batch_rows=task.max_batch_rows,
         )
@@ -222,19 +229,65 @@ class LookAheadCache(base.CachePlannerConfig):
         return self.window
 
 
-def _num_rows(task: CacheTask, device: CacheDevice) -> int:
-    return min(device.budget_bytes // task.row_bytes, task.graph.num_vertices)
+def _divide_rows(task: CacheTask, device: CacheDevice) -> tuple[int, ...]:
+    """Return the rows of each vertex type that the cache of ``device`` may hold.
+
+    They are as many as a static cache would have, of those rows whose reads in the run's first
+    epoch save most link bytes for each byte. Once a type's rows are filled, Belady with a window
+    over all steps has at least the hits of that cache.
+    """
+    if not device.budget_bytes:
+        return (0,) * len(task.row_types)
+    members, capacities = [device.position], [device.budget_bytes]
+    order = task.order_rows(measure("presampled", task, members), members, capacities)
+    reads = [np.zeros(task.graph.num_vertices, np.int32)]
+    (rows,) = base.share_out(task, order, reads, capacities)
+    return tuple(len(row_type.of(rows)) for row_type in task.row_types)
 
 
 def _cache(task: CacheTask, device: CacheDevice, policy: LookAhead) -> DeviceCache:
-    empty, first = no_vertices(task.graph), task.first_batches.get(device.position)
-    num_matched = len(first.input_vertices) if policy.match and first is not None else 0
+    empty, matched_bytes = no_vertices(task.graph), 0
+    first = task.first_batches.get(device.position)
+    if policy.match and first is not None:
+        matched_bytes = feature_bytes(task.graph, first.input_vertices)
     return replace(
         base.feature_cache(task, device, empty, empty),
-        feature_bytes=policy.num_rows * task.row_bytes,
+        feature_bytes=look_ahead_bytes(task.graph, policy),
         look_ahead=policy,
-        matched_bytes=num_matched * task.row_bytes,
+        matched_bytes=matched_bytes,
     )
+
+
+class _SimulatedCache:
+    """Dynamic cache of the rows of a type, simulated on presampled batches."""
+
+    def __init__(self, task: CacheTask, rows: RowType, policy: LookAhead) -> None:
+        """Start with an empty cache of the size and look-ahead of ``policy``."""
+        self._cache = belady.Belady(
+            rows.num_rows,
+            policy.num_rows,
+            window=policy.window,
+            priority=task.out_degrees[rows.vertices],
+            match=policy.match,
+            num_threads=task.num_threads,
+        )
+        #: Steps of the expected batches; steps that read no rows count in the window.
+        self._steps: deque[int] = deque()
+        self._counts = belady.HitCounts()
+
+    def expect(self, step: int, vertices: Array) -> None:
+        """Serve the batches whose windows end before ``step``, which reads ``vertices``."""
+        while self._steps and self._steps[0] + self._cache.window < step:
+            self._counts += self._cache.advance().counts
+            self._steps.popleft()
+        self._cache.expect(vertices)
+        self._steps.append(step)
+
+    def finish(self) -> belady.HitCounts:
+        """Serve the remaining batches, and return the hits and misses of all."""
+        while self._cache.num_expected:
+            self._counts += self._cache.advance().counts
+        return self._counts
 
 
 def _predict_hits(
@@ -244,56 +297,58 @@ def _predict_hits(
 
     Return each device's traffic. ``policies`` are the look-aheads by device position.
     """
+    #: Caches by device and vertex type, and reads of rows that no cache may have.
     caches = {
-        position: belady.Belady(
-            task.graph.num_vertices,
-            policy.num_rows,
-            window=policy.window,
-            priority=task.out_degrees,
-            match=policy.match,
-            num_threads=task.num_threads,
-        )
+        (position, number): _SimulatedCache(task, rows, policy.of_type(number))
         for position, policy in policies.items()
+        for number, rows in enumerate(task.row_types)
+        if rows.is_cached
     }
-    #: Steps of the batches that each cache expects; steps without seeds count in the window.
-    expected: dict[int, deque[int]] = {position: deque() for position in caches}
-    counts = dict.fromkeys(caches, belady.HitCounts())
-    reads = dict.fromkeys(caches, 0)
-    batches = task.draws.steps_per_epoch * epochs * len(caches)
+    uncached: Counter[tuple[int, int]] = Counter()
+    reads = dict.fromkeys(policies, 0)
+    batches = task.draws.steps_per_epoch * epochs * len(policies)
     with progress.track(f"looking ahead on {task.graph.name}", batches, "batches") as advance:
         for epoch in range(epochs):
-            for batch in task.draws.epoch(epoch, devices=caches):
+            for batch in task.draws.epoch(epoch, devices=policies):
                 advance(1)
-                cache, steps = caches[batch.device], expected[batch.device]
-                while steps and steps[0] + cache.window < batch.step:
-                    counts[batch.device] += cache.advance().counts
-                    steps.popleft()
-                cache.expect(batch.batch.input_vertices)
-                steps.append(batch.step)
+                for number, rows in enumerate(task.graph.schema.split(batch.batch.input_vertices)):
+                    cache = caches.get((batch.device, number))
+                    if cache is None:
+                        uncached[batch.device, number] += len(rows)
+                    elif len(rows):
+                        cache.expect(batch.step, rows)
                 reads[batch.device] += batch.batch.num_edges
                 reads[batch.device] += sum(block.num_dst for block in batch.batch.blocks)
-    for position, cache in caches.items():
-        while cache.num_expected:
-            counts[position] += cache.advance().counts
+    counts = {key: cache.finish() for key, cache in caches.items()}
+    counts |= {key: belady.HitCounts(num_misses=num) for key, num in uncached.items()}
     return tuple(
-        _traffic(task, task.device_at[position], counts[position], reads[position])
-        for position in caches
+        _traffic(
+            task,
+            task.device_at[position],
+            [
+                counts.get((position, number), belady.HitCounts())
+                for number in range(len(task.row_types))
+            ],
+            reads[position],
+        )
+        for position in policies
     )
 
 
 def _traffic(
-    task: CacheTask, device: CacheDevice, counts: belady.HitCounts, reads: int
+    task: CacheTask, device: CacheDevice, counts: Sequence[belady.HitCounts], reads: int
 ) -> CacheTraffic:
-    rows = [0] * (task.num_devices + 1)
-    rows[device.position] = counts.num_hits + counts.num_previous
-    rows[-1] = counts.num_misses
-    transactions = counts.num_misses * device.row_transactions(task.row_bytes)
-    return CacheTraffic(
-        rows=tuple(rows),
-        lists=(0,) * (task.num_devices + 1),
-        transactions=round(transactions + (reads if device.samples else 0)),
-        link_bytes=counts.num_misses * task.row_bytes,
-    )
+    """Return the traffic of ``device``: ``counts`` of each type's rows, and ``reads`` of lists."""
+    no_reads = [0] * (task.num_devices + 1)
+    by_type = []
+    for row_type, hits in zip(task.row_types, counts, strict=True):
+        if row_type.row_bytes:
+            rows = no_reads.copy()
+            rows[device.position] = hits.num_hits + hits.num_previous
+            rows[-1] = hits.num_misses
+            by_type.append((row_type, rows))
+    requests = reads if device.samples else 0
+    return base.add_types(task, device, by_type, no_reads, list_requests=requests)
 
 
 def measure(name: str, task: CacheTask, devices: Sequence[int]) -> Array:

@@ -12,6 +12,7 @@ from gnnscale import ops
 from gnnscale.cache.hotness import expected as estimates
 from gnnscale.cache.hotness.degree import Fanout, Inclusion, inclusion, out_degree, slices
 from gnnscale.cache.hotness.presampled import Presampled, Reads, presample
+from gnnscale.cache.plan import LookAhead
 from gnnscale.cache.presampling import Presampler
 from gnnscale.core import Array, Int32Array, Int64Array, track
 from gnnscale.core.sorted_sets import distinct
@@ -67,6 +68,11 @@ class RowType:
     vertices: slice  #: their ids
     row_bytes: int  #: bytes of a stored feature row; 0: they have no features
     is_cached: bool  #: whether caches may have the rows; False: there are none, or they are learned
+
+    @property
+    def num_rows(self) -> int:
+        """Number of vertices of this type."""
+        return int(self.vertices.stop - self.vertices.start)
 
     def of(self, vertices: Array) -> Array:
         """Return those of ``vertices`` that are of this type."""
@@ -188,8 +194,7 @@ class CacheTask:
 
     def _by_vertex(self, by_type: Sequence[Any] | Array) -> Array:
         """Return ``[num_vertices]`` the entry of ``by_type`` of each vertex's type."""
-        sizes = [t.vertices.stop - t.vertices.start for t in self.row_types]
-        return np.repeat(np.asarray(by_type), sizes)
+        return np.repeat(np.asarray(by_type), [t.num_rows for t in self.row_types])
 
     @property
     def num_threads(self) -> int:
@@ -324,6 +329,12 @@ def feature_bytes(graph: Graph, vertices: Array) -> int:
     numbers = [len(vertices)] if len(types) == 1 else [len(t.of(vertices)) for t in types]
     pairs = zip(numbers, types, strict=True)
     return sum(number * t.row_bytes for number, t in pairs if t.is_cached)
+
+
+def look_ahead_bytes(graph: Graph, look_ahead: LookAhead) -> int:
+    """Return the bytes of the feature rows that a dynamic cache holds at most."""
+    pairs = zip(look_ahead.rows_by_type, row_types(graph), strict=True)
+    return sum(number * t.row_bytes for number, t in pairs)
 
 
 def list_bytes(graph: Graph, vertices: Array) -> int:

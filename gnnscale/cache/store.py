@@ -18,7 +18,13 @@ from gnnscale.cache.plan import (
     Reads,
     Share,
 )
-from gnnscale.cache.problem import CacheTask, feature_bytes, list_bytes
+from gnnscale.cache.problem import (
+    CacheTask,
+    feature_bytes,
+    list_bytes,
+    look_ahead_bytes,
+    row_types,
+)
 from gnnscale.core import Array, GraphError, brief
 from gnnscale.core.artifact import ArtifactType, Form, check_limits, check_lines, digest, plain
 from gnnscale.core.artifact.npy import ArrayEntry, write_array
@@ -181,8 +187,22 @@ def write_plan(folder: Path, identity: PlanIdentity, plan: CachePlan, *, seconds
         identity=identity,
         arrays={name: write_array(folder / f"{name}.npy", ids) for name, ids in arrays.items()},
     )
-    entries = {"alpha": plan.alpha, **asdict(header), "arrays": header.arrays}
+    entries = {
+        "alpha": plan.alpha,
+        **asdict(header),
+        "devices": _device_values(header),
+        "arrays": header.arrays,
+    }
     CACHE_PLAN.write_header(folder, entries)
+
+
+def _device_values(header: _CachePlanHeader) -> list[dict[str, Any]]:
+    """Return the entries of the devices as plain values."""
+    devices = [asdict(device) for device in header.devices]
+    for values in devices:
+        if values["look_ahead"] and not values["look_ahead"]["type_rows"]:
+            del values["look_ahead"]["type_rows"]  # plans of graphs without types stay as they were
+    return devices
 
 
 def _device(cache: DeviceCache) -> _DeviceEntry:
@@ -219,7 +239,7 @@ def read_plan(path: Path, graph: Graph) -> StoredPlan:
         raise CACHE_PLAN.refused(folder, problem)
     plan = _plan(header, _arrays(folder, header, graph))
     check_plan_figures(folder / CACHE_PLAN.header, plan, graph)
-    devices = [asdict(device) for device in header.devices]
+    devices = _device_values(header)
     arrays = [(name, entry.shape, entry.crc32) for name, entry in sorted(header.arrays.items())]
     return StoredPlan(
         plan=plan,
@@ -322,11 +342,13 @@ def check_plan_figures(file: Path, plan: CachePlan, graph: Graph) -> None:
 def _check_sizes(file: Path, cache: DeviceCache, graph: Graph) -> None:
     """Raise GraphError if stated bytes contradict the content, or a size exceeds the graph."""
     rows_size, all_rows = feature_bytes(graph, cache.features), graph.num_vertices
-    prefix, look_ahead = f"devices.{cache.device}", cache.look_ahead
+    prefix, look_ahead, matched = f"devices.{cache.device}", cache.look_ahead, 0
     if look_ahead is not None:
         check_limits(file, [(f"{prefix}.look_ahead.num_rows", look_ahead.num_rows, all_rows)])
-        rows_size += look_ahead.num_rows * graph.row_bytes
-    matched = all_rows * graph.row_bytes if look_ahead is not None and look_ahead.match else 0
+        _check_type_rows(file, f"{prefix}.look_ahead.type_rows", look_ahead, graph)
+        rows_size += look_ahead_bytes(graph, look_ahead)
+        types = row_types(graph) if look_ahead.match else ()
+        matched = sum(entry.num_rows * entry.row_bytes for entry in types)
     check_limits(file, [(f"{prefix}.matched_bytes", cache.matched_bytes, matched)])
     sizes = {
         "feature_bytes": (cache.feature_bytes, rows_size),
@@ -337,3 +359,17 @@ def _check_sizes(file: Path, cache: DeviceCache, graph: Graph) -> None:
             raise GraphError(
                 f"{file}: {prefix}.{name}: expected {needed} for its content, got {stated}"
             )
+
+
+def _check_type_rows(file: Path, name: str, look_ahead: LookAhead, graph: Graph) -> None:
+    """Raise GraphError unless the rows of a dynamic cache are those of types that have them."""
+    limits = [entry.num_rows * entry.is_cached for entry in row_types(graph)]
+    numbers = look_ahead.rows_by_type
+    if len(numbers) != len(limits) or sum(numbers) != look_ahead.num_rows:
+        raise GraphError(
+            f"{file}: {name}: expected {len(limits)} numbers, {look_ahead.num_rows} rows together, "
+            f"got {brief(list(numbers))}"
+        )
+    check_limits(
+        file, [(name, number, limit) for number, limit in zip(numbers, limits, strict=True)]
+    )

@@ -15,7 +15,9 @@ from gnnscale.cache import HOST, ROWS_FROM, LookAhead, LookAheadReplay
 from gnnscale.core import Access, Array, Int32Array, Traffic
 from gnnscale.features.base import WrappedStore
 from gnnscale.features.host import HostFeatures
-from gnnscale.sampling import MiniBatch
+from gnnscale.features.typed import TypedSteps, TypedStore
+from gnnscale.graph import GraphSchema
+from gnnscale.sampling import MiniBatch, TypedMiniBatch
 
 
 def rank_slots(num_vertices: int, caches: Sequence[Array]) -> ops.RankedSlots:
@@ -216,6 +218,29 @@ class LookAheadFeatures(_DeviceCache):
         ops.copy_rows(
             self.inner.stored, vertices, (target, self._dtype), slots, num_threads=num_threads
         )
+
+
+class TypedLookAhead(TypedStore):
+    """Store of a matrix for each vertex type, with a dynamic cache of the rows of each.
+
+    The caller announces steps as for ``LookAheadFeatures``, with the vertices of all types.
+    """
+
+    def __init__(self, schema: GraphSchema, stores: Sequence[LookAheadFeatures | None]) -> None:
+        """Read rows of ``schema.vertex_types[i]`` from ``stores[i]``; None: rows of no features."""
+        super().__init__(schema, stores)
+        caches = {number: store for number, store in enumerate(stores) if store is not None}
+        #: number of steps that the policies look ahead
+        self.window = max((cache.window for cache in caches.values()), default=0)
+        self._steps = TypedSteps(schema, {number: cache.expect for number, cache in caches.items()})
+
+    def expect(self, vertices: Array | None) -> None:
+        """Announce the input vertices of the next step, ``[n]``. None: the step reads no rows."""
+        self._steps.expect(vertices)
+
+    def _ids(self, batch: TypedMiniBatch) -> list[Array]:
+        """Return the arrays that the caches expect, or those of another step."""
+        return self._steps.next_rows(batch.input_vertices) or super()._ids(batch)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Feature stores of a graph with types: one store for each vertex type that has features."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -12,6 +13,43 @@ from gnnscale.features.base import FeatureStore
 from gnnscale.features.host import HostFeatures, read_from_disk
 from gnnscale.graph import Graph, GraphSchema, TypedFeatures
 from gnnscale.sampling import TypedMiniBatch
+
+
+class TypedSteps:
+    """Expected steps of a worker, whose rows are announced type by type."""
+
+    def __init__(
+        self, schema: GraphSchema, announce: Mapping[int, Callable[[Array | None], None]]
+    ) -> None:
+        """Pass each step's rows of type ``number`` of ``schema`` to ``announce[number]``.
+
+        Rows are counted from 0 within the type; a step without such rows is passed as None. Other
+        types are not announced.
+        """
+        self._schema = schema
+        self._announce = dict(announce)
+        #: input vertices of the expected steps, and their rows by type
+        self._steps: deque[tuple[Array, list[Array]]] = deque()
+
+    def expect(self, vertices: Array | None) -> None:
+        """Append the next step's distinct ``vertices`` ``[n]``, those of a type together.
+
+        Types are in the order of the schema. None: the step reads no rows.
+        """
+        rows = [] if vertices is None else self._schema.split(vertices)
+        if vertices is not None:
+            self._steps.append((vertices, rows))
+        for number, announce in self._announce.items():
+            announce(rows[number] if rows and len(rows[number]) else None)
+
+    def next_rows(self, vertices: Array) -> list[Array] | None:
+        """Return the rows by type of ``vertices``, and end their step.
+
+        None: they are not the next step's array.
+        """
+        if not self._steps or self._steps[0][0] is not vertices:
+            return None
+        return self._steps.popleft()[1]
 
 
 class TypedStore(FeatureStore):

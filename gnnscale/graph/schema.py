@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from operator import le
 
 import numpy as np
 
@@ -162,6 +164,19 @@ class GraphSchema:
         """Return the number of the type of each of ``vertices`` ``[n]``, which are valid ids."""
         numbers: IntArray = np.searchsorted(self.first_vertices, vertices, side="right") - 1
         return numbers
+
+    def split(self, vertices: Array) -> list[Array]:
+        """Return for each vertex type its vertices, counted from 0, among the ids ``vertices``.
+
+        Those of a type are together, and types in their order, as in a mini-batch.
+        """
+        firsts = self.first_vertices[:-1].tolist()
+        ends = [bisect_left(vertices, True, key=partial(le, first)) for first in firsts[1:]]
+        bounds = [0, *ends, len(vertices)]
+        return [
+            vertices[start:end] - first if first else vertices[start:end]
+            for start, end, first in zip(bounds[:-1], bounds[1:], firsts, strict=True)
+        ]
 
     def edge_type_of(self, rows: Array) -> IntArray:
         """Return the number of the edge type of each of ``rows`` ``[n]``, which are valid."""

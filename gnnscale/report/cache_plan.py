@@ -83,8 +83,10 @@ def _type_table(plan: CachePlan, types: Sequence[RowType]) -> Table:
     for column in ("bytes a row", "rows", "taken", "own hits", "peer hits", "misses"):
         table.add_column(column, justify="right")
     sources = _sources_by_type(plan)
-    for entry in types:
+    look_aheads = [cache.look_ahead for cache in plan.devices if cache.look_ahead is not None]
+    for position, entry in enumerate(types):
         num_rows = sum(len(entry.of(cache.features)) for cache in plan.devices)
+        num_rows += sum(look_ahead.rows_by_type[position] for look_ahead in look_aheads)
         num_bytes = size(num_rows * entry.row_bytes)
         sizes = (f"{entry.row_bytes:,}", f"{num_rows:,}", num_bytes)
         shares = _shares(sources.get(entry.name, (0, 0, 0)))

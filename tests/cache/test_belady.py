@@ -1,10 +1,10 @@
 from collections.abc import Iterable
-from functools import cache
-from itertools import combinations, islice
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
+from best_replacement import most_found
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,24 +34,6 @@ def kept(
         return (len(known) + 1 if vertex in shared else nearest, -priority[vertex], vertex)
 
     return set(sorted(content | set(batches[step]), key=order)[: rule["capacity"]])
-
-
-def most_found(batches: Batches, capacity: int, *, match: bool) -> int:
-    """Return the most rows that any replacement finds on the device, by trying all of them."""
-
-    @cache
-    def best(step: int, content: frozenset[int]) -> int:
-        if step == len(batches):
-            return 0
-        batch = set(batches[step])
-        here = content | set(batches[step - 1]) if match and step else content
-        candidates = sorted(content | batch)
-        size = min(capacity, len(candidates))
-        # To keep fewer never helps: what is kept does not have to be read.
-        choices = combinations(candidates, size)
-        return len(batch & here) + max(best(step + 1, frozenset(choice)) for choice in choices)
-
-    return best(0, frozenset())
 
 
 @settings(max_examples=100)

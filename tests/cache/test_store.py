@@ -139,6 +139,8 @@ def test_what_is_written_is_read(stored: Path, tiny_graph: Graph) -> None:
         **{"look_ahead": None, "host_aggregates": False, "batch_bytes": None},
         **{"matched_bytes": 0},
     }
+    # As without types.
+    assert said["devices"][2]["look_ahead"] == {"window": 2, "num_rows": 3, "match": True}
     assert sorted(each.name for each in stored.iterdir()) == [
         JSON_FILE,
         *(f"{kind}_{device}.npy" for kind in ("features", "topology") for device in (0, 2, 3)),
@@ -250,6 +252,7 @@ def plan_of(*, cache: Any = None, told: Any = None, **fields: Any) -> CachePlan:
 
 
 SIX_ROWS = LookAhead(window=1, num_rows=6, match=False)
+FIVE_TYPED = dataclasses.replace(SIX_ROWS, num_rows=5, type_rows=(3, 2))
 
 
 def ahead(**fields: Any) -> CachePlan:
@@ -294,6 +297,7 @@ def test_figures_as_they_should_be_and_not(tiny_graph: Graph) -> None:
         (plan_of(cache={"topology_bytes": 0}), r"\.topology_bytes: expected 16 .* got 0"),
         (ahead(feature_bytes=0), r"devices.1.feature_bytes: expected 24 for its content, got 0"),
         (ahead(look_ahead=SIX_ROWS), "devices.1.look_ahead.num_rows: expected 0 to 5, got 6"),
+        (ahead(look_ahead=FIVE_TYPED), r"type_rows: expected 1 numbers, 5 rows .*, got \[3, 2\]"),
         (ahead(matched_bytes=41), "devices.1.matched_bytes: expected 0 to 40, got 41"),
         (plan_of(cache={"matched_bytes": 1}), "devices.1.matched_bytes: expected 0 to 0, got 1"),
         (plan_of(told={"rows": ()}), r"got \[0, 3\]"),

@@ -1,6 +1,7 @@
 """Caches of graphs with types: rows of several widths under one budget, and all lists together."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from best_replacement import most_found
 from fixture_types import Make
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -210,16 +212,27 @@ def test_traffic_is_as_predicted(make_task, name) -> None:
     assert sum(part.row_bytes * part.rows[-1] for part in total.types) == total.link_bytes
 
 
-@pytest.mark.parametrize("name", [*STATIC, "legion"])
-def test_every_static_policy_plans(make_task, tmp_path, name) -> None:
+#: Policies with classes of their own.
+OTHERS: dict[str, Any] = {
+    "legion": Legion,
+    "belady": partial(LookAheadCache, name="belady", match=True),
+}
+
+
+@pytest.mark.parametrize("name", [*STATIC, *OTHERS])
+def test_every_policy_plans(make_task, tmp_path, name) -> None:
     task = shop_task(make_task, [300, 250], num_epochs=2)
     store = str(tmp_path / "p")
-    planner = Legion(store=store) if name == "legion" else policy(name, store=store)
+    planner = OTHERS[name](store=store) if name in OTHERS else policy(name, store=store)
     path = make_plan(planner, task, partition=None, run={})
-    plan = read_plan(path, task.graph).plan
+    plan, planned = read_plan(path, task.graph).plan, planner.plan(task)
+    assert plan.predicted == planned.predicted
+    ahead = [cache.look_ahead for cache in plan.devices]
+    assert ahead == [cache.look_ahead for cache in planned.devices]
+    assert [each is not None for each in ahead] == [name == "belady"] * 2
     learned = task.row_types[1]
     for cache, budget in zip(plan.devices, (300, 250), strict=True):
-        assert budget - 20 < cache.num_bytes <= budget
+        assert budget - 20 < cache.num_bytes - cache.matched_bytes <= budget
         assert not len(learned.of(cache.features))
     # With rows of users, which caches may have, there is another plan.
     stored = replace(task, graph=with_rows(task.graph, [3, 16, 5]))
@@ -259,7 +272,60 @@ def test_reads_of_lists_by_fan_outs_of_edge_types(random_graph: Make) -> None:
         np.testing.assert_array_equal(found.neighborhoods, expected.lists)
 
 
-def test_no_cache_looks_ahead(make_task) -> None:
-    task = shop_task(make_task, [100, 100])
-    with one_line("cache_planner=legion", begins="cache_planner=belady: expected a graph without "):
-        LookAheadCache(name="belady").plan(task)
+@st.composite
+def looking_ahead(draw: st.DrawFn, make_task: Make) -> CacheTask:
+    """A device that reads rows of three types in few steps."""
+    schema = GraphSchema.of(
+        {"a": draw(st.integers(1, 4)), "b": draw(st.integers(0, 4)), "c": draw(st.integers(1, 4))},
+        [("b", "y", "a"), ("c", "z", "a"), ("c", "w", "b")],
+    )
+    lists = random_lists(schema, np.random.default_rng(draw(st.integers(0, 99))), 1.5)
+    widths = draw(st.lists(st.integers(0, 3), min_size=3, max_size=3))
+    graph = with_rows(typed_graph(schema, lists), widths, draw(st.sampled_from([(), (0,)])))
+    graph = graph.with_split(train_idx=np.arange(schema.vertex_types[0].num_vertices))
+    return make_task(
+        replace(graph, labels=np.zeros(graph.num_vertices, np.int64)),
+        [draw(st.integers(0, 60))],
+        **{"batch_size": draw(st.integers(1, 2)), "num_epochs": 1, "request_bytes": 6},
+        **{"samples": False, "loads": True},
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.booleans())
+def test_no_replacement_finds_more_of_a_type(make_task, data, match) -> None:
+    task = data.draw(looking_ahead(make_task))
+    plan = LookAheadCache(name="belady", window=9, match=match).plan(task)
+    (cache,), (predicted,) = plan.devices, plan.predicted
+    (static,) = policy("gnnlab").plan(task).predicted
+    batches = [draw.batch.input_vertices for draw in task.draws.epoch(0)]
+    rows, link_bytes, requests = [0, 0], 0, 0
+    types = [t for t in task.row_types if t.row_bytes]
+    for t, entry, known in zip(types, predicted.types, static.types, strict=True):
+        capacity = cache.look_ahead.rows_by_type[task.row_types.index(t)]
+        read = [t.of(batch).tolist() for batch in batches if len(t.of(batch))]
+        hits = most_found(read, capacity, match=match) if t.is_cached else 0
+        misses = sum(map(len, read)) - hits
+        assert (entry.name, entry.row_bytes, entry.rows) == (t.name, t.row_bytes, (hits, misses))
+        # The rows of a static cache are there from the start.
+        assert hits >= known.rows[0] - capacity
+        rows = [rows[0] + hits * t.is_cached, rows[1] + misses * t.is_cached]
+        link_bytes += misses * t.row_bytes
+        requests += misses * -(-t.row_bytes // 6)
+    if types:
+        assert (list(predicted.rows), predicted.link_bytes) == (rows, link_bytes)
+        assert predicted.transactions == requests
+    assert cache.feature_bytes <= cache.budget_bytes
+
+
+def test_memory_is_divided_by_the_reads_of_types(make_task: Make) -> None:
+    task = shop_task(make_task, [300, 0], num_epochs=2)
+    first, second = LookAheadCache(name="b", match=True, predicted_epochs=0).plan(task).devices
+    static = policy("gnnlab", scope="device").plan(task).devices[0].features
+    counts = tuple(len(t.of(static)) for t in task.row_types)
+    assert first.look_ahead.type_rows == counts
+    assert counts[1] == 0 < min(counts[0], counts[2])
+    assert first.feature_bytes == counts[0] * 12 + counts[2] * 20
+    assert second.look_ahead.type_rows == (0, 0, 0)
+    read = [t.of(task.first_batches[0].input_vertices) for t in task.row_types]
+    assert first.matched_bytes == len(read[0]) * 12 + len(read[2]) * 20

@@ -14,6 +14,7 @@ import torch
 from fault_injection import processes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typed_graphs import typed_graph
 
 from gnnscale import ops
 from gnnscale.cache import LookAhead
@@ -25,11 +26,13 @@ from gnnscale.features.cached import (
     CachedFeatures,
     LookAheadFeatures,
     RowsAddress,
+    TypedLookAhead,
     map_rows,
     rank_slots,
     share_rows,
 )
-from gnnscale.sampling import Block, MiniBatch, NeighborSampler
+from gnnscale.graph import GraphSchema
+from gnnscale.sampling import Block, MiniBatch, NeighborSampler, TypedSampler
 
 #: Types of rows as they are kept, and as they are asked for.
 STORED = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
@@ -150,6 +153,61 @@ def test_rows_are_those_of_the_host_bit_for_bit_look_ahead(random_graph, stored,
         if step + 3 < len(batches):
             store.expect(batches[step + 3])
     assert hits > 40
+
+
+#: Types without vertices, with wide rows, without rows, and with narrow ones.
+TYPES = GraphSchema.of({"none": 0, "wide": 6, "bare": 3, "slim": 4}, [("wide", "to", "slim")])
+
+
+def typed_batch(vertices):
+    """Return a mini-batch of these seeds alone, type by type."""
+    return TypedSampler(typed_graph(TYPES, {}), fanouts=[0]).sample(np.array(vertices), 0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    steps=st.lists(st.none() | st.sets(st.integers(0, 12), min_size=1), min_size=1, max_size=10),
+    sizes=st.tuples(st.integers(0, 6), st.integers(0, 4)),
+    window=st.integers(1, 3),
+    match=st.booleans(),
+)
+def test_each_type_has_a_cache_that_looks_ahead(steps, sizes, window, match):
+    rows = {1: np.arange(18, dtype=np.float32).reshape(6, 3), 3: np.ones((4, 1), np.float32)}
+    hosts = {number: HostFeatures(part, "float32") for number, part in rows.items()}
+    options = {"window": window, "match": match}
+    caches = {
+        number: opened(hosts[number], size, **options)
+        for number, size in zip((1, 3), sizes, strict=True)
+    }
+    alone = {
+        number: opened(hosts[number], size, **options)
+        for number, size in zip((1, 3), sizes, strict=True)
+    }
+    store = TypedLookAhead(TYPES, [caches.get(number) for number in range(4)])
+    assert store.window == window
+    batches = [None if each is None else typed_batch(sorted(each)) for each in steps]
+    parts = [None if each is None else TYPES.split(each.input_vertices) for each in batches]
+    for number in (1, 3):
+        for part in parts:
+            alone[number].expect(part[number] if part and len(part[number]) else None)
+    for batch in batches:
+        store.expect(None if batch is None else batch.input_vertices)
+    for batch, part in zip(batches, parts, strict=True):
+        if batch is None:
+            continue
+        rehearsed = typed_batch(batch.input_vertices)  # equal vertices of another step
+        for each in (rehearsed, batch):
+            found, traffic = store.gather_types(each, dtype=torch.float32, num_threads=1)
+            assert [len(of_type) for of_type in found] == [len(ids) for ids in part]
+            for number in (1, 3):
+                assert np.array_equal(found[number].numpy(), rows[number][part[number]])
+                read = traffic[number].rows
+                expected = Access()
+                if len(part[number]):
+                    source = (hosts if each is rehearsed else alone)[number]
+                    _, known = source.gather(part[number], dtype=torch.float32, num_threads=1)
+                    expected = known.rows
+                assert read == expected
 
 
 steps_of_rows = st.lists(st.none() | st.sets(st.integers(0, 9), min_size=1), max_size=12)

@@ -13,7 +13,7 @@ from gnnscale.features.tiered.policies import TierPlanner
 from gnnscale.features.tiered.sizing import SampledBatches
 from gnnscale.features.tiered.store import WorkerBuffer
 from gnnscale.features.typed import TypedStore
-from gnnscale.features.typed_tier import TypedTieredStore, rows_by_type, sample_by_type
+from gnnscale.features.typed_tier import TypedTieredStore, sample_by_type
 from gnnscale.graph import GraphSchema
 from gnnscale.sampling import TypedMiniBatch, TypedSampler
 
@@ -35,14 +35,6 @@ def store_of(windows: dict[int, int]) -> TypedTieredStore:
 def batch_of(vertices: list[int]) -> TypedMiniBatch:
     """Return a mini-batch of these seeds alone, type by type."""
     return TypedSampler(typed_graph(SCHEMA, {}), fanouts=[0]).sample(ids(*vertices), 0)
-
-
-def test_rows_are_counted_within_their_type() -> None:
-    # Types begin at 0, 0, 12, 15 and 27.
-    assert [part.tolist() for part in rows_by_type(SCHEMA, ids(5, 0, 14, 38, 27))] == [
-        *([], [5, 0], [2], [], [11, 0])
-    ]
-    assert [len(part) for part in rows_by_type(SCHEMA, ids())] == [0] * 5
 
 
 def test_a_sample_is_divided_by_type() -> None:
@@ -80,15 +72,16 @@ def test_each_type_has_its_rows_whatever_others_look_ahead(steps, windows) -> No
         rehearsed = batch_of(batch.input_vertices.tolist())  # equal vertices of another step
         for each, is_expected in ((rehearsed, False), (batch, True)):
             parts, traffic = store.gather_types(each, dtype=torch.float32, num_threads=1)
-            by_type = rows_by_type(SCHEMA, batch.input_vertices)
+            by_type = SCHEMA.split(batch.input_vertices)
             for number in (READ, HOST, LATE):
                 assert np.array_equal(parts[number].numpy(), ROWS[by_type[number]])
             assert [tuple(parts[number].shape) for number in (0, 2)] == [
                 (0, 0),
                 (len(by_type[2]), 0),
             ]
-            counts = traffic.tier.hits + traffic.tier.misses
+            hits = [traffic[number].tier.hits for number in (READ, LATE)]
+            counts = sum(hits) + sum(traffic[number].tier.misses for number in (READ, LATE))
             assert counts == len(by_type[READ]) + len(by_type[LATE])
-            assert is_expected or traffic.tier.hits == 0
+            assert is_expected or not any(hits)
     store.rows.close()
     assert all(reader.source.closed for reader in store.rows._readers.values())

@@ -28,6 +28,16 @@ def test_ids_and_rows_by_hand() -> None:
     assert (SHOPS.num_vertices, SHOPS.num_rows) == (5, 7)
 
 
+def test_ids_are_split_by_type() -> None:
+    schema = GraphSchema.of({"none": 0, "a": 12, "b": 3, "c": 12, "d": 12}, [("a", "to", "d")])
+    parts = schema.split(np.array([5, 0, 14, 38, 27], np.int32))
+    assert [part.tolist() for part in parts] == [[], [5, 0], [2], [], [11, 0]]
+    assert [part.dtype for part in parts] == [np.int32] * 5
+    assert [len(part) for part in schema.split(np.array([], np.int32))] == [0] * 5
+    (whole,) = GraphSchema.homogeneous(9).split(np.array([7, 2]))
+    assert whole.tolist() == [7, 2]
+
+
 def test_native_code_finds_the_same_rows() -> None:
     vertices, edges = SHOPS.native
     assert vertices == [(0, 3), (3, 2), (5, 0)]

@@ -144,6 +144,14 @@ def test_vertex_types_have_a_table_and_bars(stored: Stored) -> None:
     assert cells(text, "tag") == ["1,048,576", "400", "400.0 MiB", "50.0 %", "0.0 %", "50.0 %"]
     assert {"[b]item", "tag", "70 rows", "40 rows"} <= set(drawn(plan))
     assert "vertex type" not in printed(stored(plan=PLAN))
+    ahead = LookAhead(window=8, num_rows=1234, match=False, type_rows=(1000, 234))
+    dynamic = tuple(
+        replace(each, features=each.topology[:0], look_ahead=ahead) for each in plan.plan.devices
+    )
+    plan = stored(plan=replace(plan.plan, devices=dynamic))
+    text = on_console(print_plan, plan, graph="mine", types=types, width=40)
+    assert cells(text, "[b]item")[1] == f"{1000 * len(dynamic):,}"
+    assert cells(text, "tag")[1] == f"{234 * len(dynamic):,}"
 
 
 def test_a_picture_shows_where_rows_are_found_and_the_cost_model(stored: Stored) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.cache import CachePlan, CliqueCache, DeviceCache, LookAheadReplay, Uncached
+from gnnscale.cache import CachePlan, CliqueCache, DeviceCache, LookAhead, LookAheadReplay, Uncached
 from gnnscale.cache.hotness.degree import out_degree
 from gnnscale.cache.plan import NO_MEMORY
 from gnnscale.core import Array, ConfigError
@@ -95,9 +95,12 @@ class OpenedCache:
         return self.store if isinstance(self.store, MultiLevelStore) else None
 
     @property
-    def look_ahead(self) -> cached_features.LookAheadFeatures | None:
+    def look_ahead(
+        self,
+    ) -> cached_features.LookAheadFeatures | cached_features.TypedLookAhead | None:
         """``store`` if it is a dynamic cache in host memory above no tiered store; else None."""
-        return self.store if isinstance(self.store, cached_features.LookAheadFeatures) else None
+        dynamic = cached_features.LookAheadFeatures | cached_features.TypedLookAhead
+        return self.store if isinstance(self.store, dynamic) else None
 
 
 def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tuple[Device, ...]:
@@ -182,13 +185,30 @@ def open_caches(
     if tier is not None:
         store = MultiLevelStore(tier, _device_rows(plan, graph, group, sources[0], parts[0]))
     elif entry.look_ahead is not None:
-        priority = out_degree(graph)
-        host = HostFeatures.of(graph)
-        store = cached_features.LookAheadFeatures(host, entry.look_ahead, priority=priority)
+        store = _dynamic_store(graph, entry.look_ahead, sources)
     else:
         store = _static_store(plan, graph, group, sources, parts)
     lists = None if entry.look_ahead is not None else _lists(plan, graph, device, group)
     return OpenedCache(store=store, lists=lists, num_bytes=entry.num_bytes)
+
+
+def _dynamic_store(
+    graph: Graph, look_ahead: LookAhead, sources: Sequence[CachedRowSource]
+) -> FeatureStore:
+    """Return the store with an empty dynamic cache of the rows of each of ``sources``."""
+    degrees = out_degree(graph)
+    stores: dict[int, cached_features.LookAheadFeatures] = {
+        source.vertex_type: cached_features.LookAheadFeatures(
+            host_rows(graph, source.vertex_type),
+            look_ahead.of_type(source.vertex_type),
+            priority=degrees[source.vertices],
+        )
+        for source in sources
+    }
+    if graph.types is None:
+        return stores[0]
+    numbers = range(len(graph.types.vertex_types))
+    return cached_features.TypedLookAhead(graph.types, [stores.get(number) for number in numbers])
 
 
 def _static_store(

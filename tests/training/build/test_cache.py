@@ -14,7 +14,7 @@ from gnnscale.cache.belady import Belady
 from gnnscale.cache.plan import TypeReads
 from gnnscale.distributed.process_group import SINGLE_PROCESS, all_gather_object
 from gnnscale.features import HostFeatures
-from gnnscale.features.cached import CachedFeatures, LookAheadFeatures
+from gnnscale.features.cached import CachedFeatures, LookAheadFeatures, TypedLookAhead
 from gnnscale.features.tiered.policies import TierPlanner
 from gnnscale.features.tiered.store import TieredStore, WorkerBuffer
 from gnnscale.features.typed import TypedStore
@@ -79,6 +79,10 @@ def test_a_cache_that_looks_ahead_is_empty_at_first(tiny_graph) -> None:
         found = open_caches(plan(ahead), tiny_graph, device, SINGLE_PROCESS)
         assert isinstance(found.look_ahead, LookAheadFeatures)
         assert (found.look_ahead.window, found.lists) == (2, None)
+    policy = dataclasses.replace(policy, num_rows=4, type_rows=(3, 0, 1))
+    typed = open_caches(plan(cache(look_ahead=policy)), shop(6, 4), SAMPLES, SINGLE_PROCESS)
+    assert isinstance(typed.look_ahead, TypedLookAhead)
+    assert [None if each is None else len(each._rows) for each in typed.stores] == [3, None, 1]
     # Devices without a cache.
     assert open_caches(plan(), tiny_graph, DEVICE, SINGLE_PROCESS) is None
     assert open_caches(plan(cache(device=1)), tiny_graph, DEVICE, SINGLE_PROCESS) is None
