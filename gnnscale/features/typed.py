@@ -1,6 +1,7 @@
 """Feature stores of a graph with types: one store for each vertex type that has features."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
@@ -12,6 +13,20 @@ from gnnscale.features.base import FeatureStore
 from gnnscale.features.host import HostFeatures, read_from_disk
 from gnnscale.graph import Graph, GraphSchema, TypedFeatures
 from gnnscale.sampling import TypedMiniBatch
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceRows:
+    """Rows of the sources of one vertex type: in the matrix of all vertices, or read already."""
+
+    matrix: ops.Rows  #: ``[n, width]``, of any element type of features
+    width: int  #: number of features of a row
+    ids: Array | None = None  #: ``[num_src]``, the row of each source; None: source i has row i
+
+    @classmethod
+    def of(cls, rows: torch.Tensor) -> "SourceRows":
+        """Return ``rows`` ``[num_src, width]`` that are read already."""
+        return cls(matrix=rows, width=rows.shape[1])
 
 
 class TypedStore(FeatureStore):
@@ -89,6 +104,26 @@ class TypedStore(FeatureStore):
         for number, ids in enumerate(self._ids(batch)):
             part, read = self._read(number, ids, dtype, num_threads)
             rows.append(part)
+            traffic.append(read)
+        return tuple(rows), tuple(traffic)
+
+    def source_rows(
+        self, batch: TypedMiniBatch, *, num_threads: int
+    ) -> tuple[tuple[SourceRows, ...], tuple[Traffic, ...]]:
+        """Return for each vertex type the input rows of ``batch``, and the traffic.
+
+        Rows in host memory stay in their matrix: aggregation reads them there. Others are read as
+        float32.
+        """
+        rows, traffic = [], []
+        for number, ids in enumerate(self._ids(batch)):
+            store = self.stores[number]
+            if isinstance(store, HostFeatures) and store.reads_per_edge:
+                rows.append(SourceRows(matrix=store.stored, width=store.width, ids=ids))
+                traffic.append(store.traffic(ids))
+                continue
+            part, read = self._read(number, ids, torch.float32, num_threads)
+            rows.append(SourceRows.of(part))
             traffic.append(read)
         return tuple(rows), tuple(traffic)
 
