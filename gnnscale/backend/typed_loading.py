@@ -25,17 +25,24 @@ class TypedLoader(FeatureLoader):
     """
 
     def __init__(
-        self, graph: Graph, model: TrainableModel, *, num_threads: int, store: TypedStore | None
+        self,
+        graph: Graph,
+        model: TrainableModel,
+        *,
+        num_threads: int,
+        store: TypedStore | None,
+        aggregates: bool = True,
     ) -> None:
         """Prepare to load the input of ``model`` for mini-batches of ``graph``.
 
         ``store`` has the rows of types with features; None: those of the graph in host memory.
+        ``aggregates``: whether the first layer may aggregate while reading.
         """
         features: object = graph.features
         assert isinstance(features, TypedFeatures)
         self._learned_types = features.learned
         store = TypedStore.of(graph) if store is None else store
-        super().__init__(graph, model, num_threads=num_threads, store=store, aggregates=False)
+        super().__init__(graph, model, num_threads=num_threads, store=store, aggregates=aggregates)
         self._schema = graph.schema
         self._table = None
         if model.vertex_rows is not None:
@@ -60,7 +67,7 @@ class TypedLoader(FeatureLoader):
             self.store,
             batch,
             None,
-            aggregates=False,
+            aggregates=self._aggregates,
             dtype=self.dtype,
             num_threads=self.num_threads,
         )
@@ -133,7 +140,9 @@ def open_loader(
     """Return the loader for ``graph``, by whether it has types; see ``FeatureLoader``."""
     if graph.types is not None:
         assert store is None or isinstance(store, TypedStore)
-        return TypedLoader(graph, model, num_threads=num_threads, store=store)
+        return TypedLoader(
+            graph, model, num_threads=num_threads, store=store, aggregates=aggregates
+        )
     return FeatureLoader(
         graph,
         model,

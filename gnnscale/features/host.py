@@ -91,7 +91,7 @@ class HostFeatures(FeatureStore):
         out = ops.empty((len(vertices), self.width), dtype)
         gather = ops.gather_from_disk if self.from_disk else ops.gather
         rows = gather(self.stored, vertices, out=out, num_threads=num_threads)
-        return rows, self._traffic(vertices)
+        return rows, self.traffic(vertices)
 
     def aggregate(
         self,
@@ -111,9 +111,10 @@ class HostFeatures(FeatureStore):
         write_aggregated(
             self.stored, block, aggregation, out=out, ids=vertices, num_threads=num_threads
         )
-        return out, self._traffic(vertices)
+        return out, self.traffic(vertices)
 
-    def _traffic(self, vertices: Array) -> Traffic:
+    def traffic(self, vertices: Array) -> Traffic:
+        """Return the traffic of reading the rows of ``vertices``."""
         return Traffic(rows=Access(host_bytes=len(vertices) * self.row_bytes))
 
 

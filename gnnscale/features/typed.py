@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
@@ -50,6 +51,20 @@ class TypedSteps:
         if not self._steps or self._steps[0][0] is not vertices:
             return None
         return self._steps.popleft()[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceRows:
+    """Rows of the sources of one vertex type: in the matrix of all vertices, or read already."""
+
+    matrix: ops.Rows  #: ``[n, width]``, of any element type of features
+    width: int  #: number of features of a row
+    ids: Array | None = None  #: ``[num_src]``, the row of each source; None: source i has row i
+
+    @classmethod
+    def of(cls, rows: torch.Tensor) -> "SourceRows":
+        """Return ``rows`` ``[num_src, width]`` that are read already."""
+        return cls(matrix=rows, width=rows.shape[1])
 
 
 class TypedStore(FeatureStore):
@@ -127,6 +142,26 @@ class TypedStore(FeatureStore):
         for number, ids in enumerate(self._ids(batch)):
             part, read = self._read(number, ids, dtype, num_threads)
             rows.append(part)
+            traffic.append(read)
+        return tuple(rows), tuple(traffic)
+
+    def source_rows(
+        self, batch: TypedMiniBatch, *, num_threads: int
+    ) -> tuple[tuple[SourceRows, ...], tuple[Traffic, ...]]:
+        """Return for each vertex type the input rows of ``batch``, and the traffic.
+
+        Rows in host memory stay in their matrix: aggregation reads them there. Others are read as
+        float32.
+        """
+        rows, traffic = [], []
+        for number, ids in enumerate(self._ids(batch)):
+            store = self.stores[number]
+            if isinstance(store, HostFeatures) and store.reads_per_edge:
+                rows.append(SourceRows(matrix=store.stored, width=store.width, ids=ids))
+                traffic.append(store.traffic(ids))
+                continue
+            part, read = self._read(number, ids, torch.float32, num_threads)
+            rows.append(SourceRows.of(part))
             traffic.append(read)
         return tuple(rows), tuple(traffic)
 

@@ -34,10 +34,23 @@ class Inputs:
     #: for each block, with types for each edge type of each block, ``[num_edges,
     #: num_edge_features]`` float32; empty: the model reads none
     edge_attr: tuple[Float32Array, ...] = ()
-    #: for a graph with types, the input rows by vertex type, ``[num_input_vertices_t, width_t]``;
-    #: ``x`` is then empty
+    #: for a graph with types, the input rows by vertex type, ``[num_input_vertices_t, width_t]``,
+    #: or if ``aggregated`` what the first layer multiplies, ``[num_dst_t, w_t]``; ``x`` is empty
     rows: tuple[Tensor, ...] = ()
-    type_reads: tuple[Access, ...] = ()  #: for a graph with types, the reads of each of ``rows``
+    type_reads: tuple[Access, ...] = ()  #: for a graph with types, the reads of each type's rows
+
+    @classmethod
+    def of_types(
+        cls, rows: Sequence[Tensor], traffic: Sequence[Traffic], *, aggregated: bool
+    ) -> "Inputs":
+        """Return the input of a graph with types: ``rows`` by type, and the traffic of each."""
+        return cls(
+            x=torch.empty(0, 0),
+            aggregated=aggregated,
+            rows=tuple(rows),
+            traffic=sum(traffic, Traffic()),
+            type_reads=tuple(part.rows for part in traffic),
+        )
 
     @property
     def num_bytes(self) -> int:
@@ -168,13 +181,7 @@ class TrainableModel(nn.Module):
         if isinstance(batch, TypedMiniBatch):
             typed_store: Any = store
             rows, traffic = typed_store.gather_types(batch, dtype=dtype, num_threads=num_threads)
-            return Inputs(
-                x=torch.empty(0, 0),
-                aggregated=False,
-                rows=rows,
-                traffic=sum(traffic, Traffic()),
-                type_reads=tuple(part.rows for part in traffic),
-            )
+            return Inputs.of_types(rows, traffic, aggregated=False)
         x, traffic = store.gather(batch.input_vertices, dtype=dtype, num_threads=num_threads)
         return Inputs(x=x, aggregated=False, degrees=degrees, traffic=traffic)
 

@@ -142,12 +142,14 @@ def _open_loader(
     config: RunConfig, graph: Graph, learning: ModelState, store: FeatureStore, device: Device
 ) -> loading.FeatureLoader:
     """Return the loader that reads features from ``store`` at the host."""
+    # Costs of a link and of a device's cache are those of input rows if vertices have types.
+    aggregates = device.takes_aggregated and (device.on_host or graph.types is None)
     return open_loader(
         graph,
         learning.trained,
         num_threads=config.num_threads,
         store=store,
-        aggregates=device.takes_aggregated,
+        aggregates=aggregates,
         compute_dtype=getattr(torch, config.runtime.compute_dtype),
     )
 

@@ -26,6 +26,7 @@ def test_learned_rows_are_read_in_the_step_and_counted_before() -> None:
     features: Any = graph.features
     table = torch.from_numpy(features.learned_rows)
     model.vertex_rows = LearnedEmbedding(table, ROW_OPTIMIZERS["adam"])
+    model.layers[0].encodes_means = lambda *_: True  # otherwise rows would be aggregated
     loader = TypedLoader(graph, model, num_threads=1, store=None)
     batch = TypedSampler(graph, fanouts=[3, 2]).sample(np.arange(9, 14, dtype=np.int32), 0)
     tags, users, items = batch.type_sizes
@@ -40,6 +41,10 @@ def test_learned_rows_are_read_in_the_step_and_counted_before() -> None:
     whole.rows[1].sum().backward()
     vertices, _ = model.vertex_rows.gradient
     assert vertices.tolist() == (batch.vertices(1) - 9).tolist()
+    model.vertex_rows = None
+    for aggregates in (True, False):
+        options: Any = {"num_threads": 1, "store": None, "aggregates": aggregates}
+        assert TypedLoader(graph, model, **options).load(batch).aggregated == aggregates
 
 
 def test_features_of_edges_are_those_of_the_lists() -> None:

@@ -45,10 +45,17 @@ def common(store: str, *more: str) -> list[str]:
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("model", "plans"),
-    [("rsage", ("split", "moved", "emulated", "small")), ("rgcn", ("split",)), ("hgt", ("split",))],
+    [
+        (("rsage",), ("split", "moved", "emulated", "small")),
+        (("rgcn", "model.without_features=degrees"), ("split", "moved", "emulated")),
+        (("hgt",), ("split",)),
+    ],
 )
 def test_the_same_losses_on_any_devices(launched, tmp_path, store, model, plans) -> None:
-    options = common(store, f"model={model}", "optimizer.lr=0.01", "optimizer.weight_decay=0.01")
+    """Also if processors compute means while they read features, and devices get rows."""
+    name, *more = model
+    options = common(store, f"model={name}", "optimizer.lr=0.01", "optimizer.weight_decay=0.01")
+    options += more
     one = launched(tmp_path / "one", *options)
     assert one.losses[-1] < one.losses[0]
     for plan in plans:

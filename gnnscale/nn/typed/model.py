@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gnnscale.features import FeatureStore
+from gnnscale.features.typed import SourceRows, TypedStore
 from gnnscale.nn.base import Inputs, TrainableModel
-from gnnscale.nn.conv.linear import linear
+from gnnscale.nn.conv.linear import Degrees, linear
 from gnnscale.nn.cost import LayerCost
 from gnnscale.nn.functional import Activation, relu_dropout
 from gnnscale.nn.gnn import make_norm, normalize
@@ -98,21 +100,50 @@ class TypedGNN(TrainableModel):
     def forward(self, batch: MiniBatch, inputs: Inputs) -> Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32, type after type.
 
-        ``inputs.rows`` has the feature rows by vertex type. A batch of a graph without types has
+        ``inputs`` is what ``load`` returns. A batch of a graph without types has
         one type of vertices and edges, and ``inputs.x`` are the rows.
         """
         batch = inputs.with_edges(batch)
         typed = batch if isinstance(batch, TypedMiniBatch) else as_typed(batch)
-        rows: Sequence[Tensor] = inputs.rows or (inputs.x,)
+        rows: Sequence[Tensor] = ()
         for index, block in enumerate(typed.blocks):
             if index == 0:
-                out, rows = self._first(rows, block)
+                out, rows = self._first(inputs, block)
             else:
                 out = self.layers[index](rows, block)
             rows = self._connect(index, rows, out)
             if index < len(self.norms):
                 rows = self._activate(typed, index, rows)
         return torch.cat(self._logits(rows))
+
+    def load(
+        self,
+        store: FeatureStore,
+        batch: MiniBatch,
+        degrees: Degrees,
+        *,
+        aggregates: bool,
+        dtype: torch.dtype,
+        num_threads: int,
+    ) -> Inputs:
+        """Read the input rows, or with ``aggregates`` the own rows and means that a layer reads.
+
+        A first layer of means then reads a row for each edge, and no matrix of input rows is made.
+        Learned rows, which need a gradient, are not aggregated.
+        """
+        if (
+            aggregates
+            and isinstance(batch, TypedMiniBatch)
+            and isinstance(store, TypedStore)
+            and self.vertex_rows is None
+            and (layer := self._means_layer(batch.blocks[0])) is not None
+        ):
+            rows, traffic = store.source_rows(batch, num_threads=num_threads)
+            columns = layer.columns(rows, batch.blocks[0], num_threads=num_threads)
+            return Inputs.of_types(columns, traffic, aggregated=True)
+        return super().load(
+            store, batch, degrees, aggregates=False, dtype=dtype, num_threads=num_threads
+        )
 
     def encode(self, vertex_type: int, rows: Tensor) -> Tensor:
         """Return the rows that the first layer reads, ``[n, hidden]``, of feature rows ``rows``."""
@@ -132,24 +163,29 @@ class TypedGNN(TrainableModel):
             out = [part.relu() for part in out]
         return self._logits(out) if index + 1 == len(self.layers) else out
 
-    def _first(
-        self, rows: Sequence[Tensor], block: TypedBlock
-    ) -> tuple[list[Tensor], Sequence[Tensor]]:
+    def _first(self, inputs: Inputs, block: TypedBlock) -> tuple[list[Tensor], Sequence[Tensor]]:
         """Return the first layer's output, and the rows that a residual adds, if there is one."""
-        layer: Any = self.layers[0]
-        needs_gradient = any(part.requires_grad for part in rows)
-        if (
-            isinstance(layer, RelationalLayer)
-            and not needs_gradient
-            and layer.encodes_means(self.input_widths, block)
-        ):
-            encoders: Any = self.encoders
-            out = layer.forward_encoded(rows, block, encoders)
-            sizes = block.dst_sizes if self.residual else [0] * len(rows)
-            rows = [part[:size] for part, size in zip(rows, sizes, strict=True)]
-            return out, [self.encode(number, part) for number, part in enumerate(rows)]
-        encoded = [self.encode(number, part) for number, part in enumerate(rows)]
-        return layer(encoded, block), encoded
+        rows: Sequence[Tensor] = inputs.rows or (inputs.x,)
+        layer = self._means_layer(block)
+        if layer is None or any(part.requires_grad for part in rows):
+            encoded = [self.encode(number, part) for number, part in enumerate(rows)]
+            return self.layers[0](encoded, block), encoded
+        encoders: Any = self.encoders
+        if not inputs.aggregated:
+            sources, threads = list(map(SourceRows.of, rows)), torch.get_num_threads()
+            rows = layer.columns(sources, block, num_threads=threads)
+        out = layer.forward_columns(rows, block, encoders)
+        if not self.residual:
+            return out, ()
+        own = [part[:, :width] for part, width in zip(rows, self.input_widths, strict=True)]
+        return out, [self.encode(number, part) for number, part in enumerate(own)]
+
+    def _means_layer(self, block: TypedBlock) -> RelationalLayer | None:
+        """Return the first layer if it takes fewer products of means than of encoded rows."""
+        layer = self.layers[0]
+        if isinstance(layer, RelationalLayer) and layer.encodes_means(self.input_widths, block):
+            return layer
+        return None
 
     def _connect(self, index: int, rows: Sequence[Tensor], out: list[Tensor]) -> list[Tensor]:
         """Return output ``out`` of layer ``index`` with the residual added, and normalized."""

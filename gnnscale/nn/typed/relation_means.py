@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gnnscale import ops
 from gnnscale.core import Float32Array, Int32Array
+from gnnscale.features.typed import SourceRows
 from gnnscale.nn.conv.linear import mean_divisors
 from gnnscale.nn.optim.update_rules import RowSums
 from gnnscale.ops.products import multiply, multiply_into, weight_gradient
@@ -38,16 +39,17 @@ class RelationMean:
         has_mean = (np.diff(block.indptr) > 0) & (divisors > np.finfo(np.float32).tiny)
         return cls(source=source, block=block, scale=scale, share=has_mean * np.float32(factor))
 
-    def write(self, rows: Tensor, *, out: Tensor) -> None:
+    def write(self, rows: SourceRows, *, out: Tensor, num_threads: int) -> None:
         """Write the means of the sources' ``rows`` to ``out``, ``[num_dst, width]``."""
         ops.aggregate(
-            rows,
+            rows.matrix,
             self.block.indptr,
             self.block.indices,
+            ids=rows.ids,
             weights=self.block.edge_weights,
             dst_scale=self.scale,
             out=out,
-            num_threads=torch.get_num_threads(),
+            num_threads=num_threads,
         )
 
 
@@ -65,18 +67,19 @@ class MeanColumns:
     means: tuple[RelationMean, ...]  #: edge types with edges
     has_shares: bool = False
 
-    def build(self, rows: Sequence[Tensor]) -> Tensor:
+    def build(self, rows: Sequence[SourceRows], *, num_threads: int) -> Tensor:
         """Return the columns ``[num_dst, sum of widths]`` of ``rows``, by vertex type."""
         types = [self.vertex_type, *(mean.source for mean in self.means)]
-        widths = [rows[number].shape[1] + self.has_shares for number in types]
+        widths = [rows[number].width + self.has_shares for number in types]
         out = ops.empty((self.num_dst, sum(widths)), torch.float32)
         root, *parts = torch.split(out, widths, 1)
         x = rows[self.vertex_type]
-        root[:, : x.shape[1]] = x[: self.num_dst]
-        root[:, x.shape[1] :] = 1
+        ids = np.arange(self.num_dst, dtype=np.int32) if x.ids is None else x.ids[: self.num_dst]
+        ops.gather(x.matrix, ids, out=root[:, : x.width], num_threads=num_threads)
+        root[:, x.width :] = 1
         for mean, part in zip(self.means, parts, strict=True):
             x = rows[mean.source]
-            mean.write(x, out=part[:, : x.shape[1]])
+            mean.write(x, out=part[:, : x.width], num_threads=num_threads)
             if self.has_shares:
                 part[:, -1] = torch.from_numpy(mean.share)
         return out
@@ -89,7 +92,9 @@ class _MeansProduct(torch.autograd.Function):
     def forward(ctx: Any, columns: Sequence[MeanColumns], *tensors: Tensor) -> tuple[Tensor, ...]:
         number = len(columns)
         rows, weights, biases = (tensors[i * number : (i + 1) * number] for i in range(3))
-        products = [of_type.build(rows) for of_type in columns]
+        sources = [SourceRows.of(part) for part in rows]
+        threads = torch.get_num_threads()
+        products = [of_type.build(sources, num_threads=threads) for of_type in columns]
         ctx.columns = columns
         ctx.num_rows = [len(part) for part in rows]
         ctx.save_for_backward(*products, *weights)

@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from gnnscale.features.typed import SourceRows
 from gnnscale.graph import GraphSchema
 from gnnscale.nn.typed.layer import TypedLayer
 from gnnscale.nn.typed.relation_means import MeanColumns, RelationMean, multiply_means
+from gnnscale.ops.products import affine
 from gnnscale.sampling import TypedBlock
 
 
@@ -68,7 +70,7 @@ class RelationalLayer(TypedLayer):
         return [torch.stack(parts).max(0).values for parts in outputs]
 
     def encodes_means(self, widths: Sequence[int], block: TypedBlock) -> bool:
-        """Whether ``forward_encoded`` multiplies less than encoders and ``forward``.
+        """Whether ``forward_columns`` multiplies less than encoders and ``forward``.
 
         ``widths`` are the numbers of features of each vertex type, before encoders.
         """
@@ -86,8 +88,25 @@ class RelationalLayer(TypedLayer):
             encoded += (size + self.width_in) * num_columns * self.width_out
         return encoded < encoding + forward
 
-    def forward_encoded(
-        self, rows: Sequence[Tensor], block: TypedBlock, encoders: Sequence[nn.Linear]
+    def columns(
+        self, rows: Sequence[SourceRows], block: TypedBlock, *, num_threads: int
+    ) -> list[Tensor]:
+        """Return what ``forward_columns`` multiplies, of rows that the encoders read.
+
+        Args:
+            rows: by vertex type the rows of its ``block.src_sizes[t]`` sources.
+            block: the edges.
+            num_threads: threads to use; the result does not depend on it.
+
+        Returns:
+            By vertex type ``[block.dst_sizes[t], w]`` float32 without gradient: own rows and means
+            side by side, own rows first.
+        """
+        columns = self._columns(block, has_shares=True)
+        return [of_type.build(rows, num_threads=num_threads) for of_type in columns]
+
+    def forward_columns(
+        self, columns: Sequence[Tensor], block: TypedBlock, encoders: Sequence[nn.Linear]
     ) -> list[Tensor]:
         """Return what ``forward`` returns for encoded rows, without encoding each row.
 
@@ -95,14 +114,14 @@ class RelationalLayer(TypedLayer):
         layer's, and its bias enters through the share of the mean.
 
         Args:
-            rows: by vertex type ``[block.src_sizes[t], width_t]`` float32, without gradient.
+            columns: the result of ``columns`` for ``block``.
             block: the edges.
             encoders: by vertex type a layer from ``width_t`` to ``width_in`` features.
         """
         active = [self.active(vertex_type, block) for vertex_type in range(self.num_types)]
         roots, relations = self._composed(encoders, [number for part in active for number in part])
         weights = _side_by_side(roots, relations, active)
-        return multiply_means(rows, self._columns(block, has_shares=True), weights, self.biases())
+        return list(map(affine, columns, weights, self.biases()))
 
     def _composed(
         self, encoders: Sequence[nn.Linear], edge_types: Sequence[int]

@@ -1,13 +1,26 @@
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from model_runs import assert_near, logits_of, weighted_sum
-from typed_batches import SCHEMA, SEEDS, random_rows, typed_inputs, typed_sampler
+from typed_batches import (
+    SCHEMA,
+    SEEDS,
+    random_rows,
+    schemas,
+    typed_inputs,
+    typed_sampler,
+    weighted,
+)
 
 from gnnscale.core import Traffic
+from gnnscale.features import HostFeatures
+from gnnscale.features.typed import TypedStore
 from gnnscale.nn import HGT, RGAT, RGCN, RSAGE, Inputs
 from gnnscale.sampling import NeighborSampler, TypedSampler
 
@@ -108,6 +121,36 @@ def test_rows_with_gradients_are_encoded_first(config) -> None:
     assert_near(one, other)
     gradients = torch.autograd.grad(other.sum(), rows, materialize_grads=True)
     assert [bool(gradient.any()) for gradient in gradients] == [True, True, True, False]
+
+
+@pytest.mark.parametrize("config", [RGCN(hidden=16, num_bases=2), RSAGE(hidden=16, residual=True)])
+@settings(max_examples=25)
+@given(schemas(), st.data())
+def test_means_are_computed_while_rows_are_read(config, schema, data) -> None:
+    """Logits, gradients and traffic are equal, also of types whose rows are read first."""
+    tables, stores = random_rows(schema, WIDTHS[: len(schema.vertex_types)]), []
+    for rows in tables:
+        dtype = data.draw(st.sampled_from(["float16", "float32"]))
+        from_disk = data.draw(st.booleans())
+        stores.append(HostFeatures(rows.numpy().astype(dtype), dtype, from_disk=from_disk))
+    store = TypedStore(schema, stores)
+    seeds = np.arange(0, schema.num_vertices, 2)
+    batch = typed_sampler(schema, [3, 2]).sample(seeds, 0)
+    if data.draw(st.booleans()):
+        batch = replace(batch, blocks=tuple(map(weighted, batch.blocks)))
+    widths = [rows.shape[1] for rows in tables]
+    torch.manual_seed(1)
+    model = config.build_typed(schema=schema, widths=widths, num_classes=4)
+    model.layers[0].encodes_means = lambda *_: True
+    options = {"dtype": torch.float32, "num_threads": 2}
+    fused, rows = (model.load(store, batch, None, aggregates=a, **options) for a in (True, False))
+    assert (fused.aggregated, rows.aggregated) == (True, False)
+    assert [len(part) for part in fused.rows] == list(batch.blocks[0].dst_sizes)
+    assert (fused.traffic, fused.type_reads) == (rows.traffic, rows.type_reads)
+    outputs = [model(batch, inputs) for inputs in (fused, rows)]
+    assert torch.equal(*outputs)
+    for one, other in zip(*(grads(model, out) for out in outputs), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_batch_norm_has_statistics_of_each_vertex_type() -> None:

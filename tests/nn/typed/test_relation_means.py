@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 from model_runs import assert_near, edge_index, weighted_sum
 from typed_batches import SCHEMA, SEEDS, schemas, typed_sampler, weighted
 
+from gnnscale.features.typed import SourceRows
 from gnnscale.nn.typed.relation_means import MeanColumns, RelationMean, multiply_means
 from gnnscale.nn.typed.relational import RGCNLayer, RSAGELayer
 from gnnscale.sampling import Block, TypedBlock
 
 #: Two vertices of type 0 get means of type 1, which has three; the second has no neighbor.
 BLOCK = Block(indptr=np.array([0, 2, 2]), indices=np.array([0, 2], np.int32), num_src=3)
-ROWS = (torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1.0], [5.0], [7.0]]))
+ROWS = [
+    SourceRows.of(torch.tensor(rows)) for rows in ([[1.0, 2.0], [3.0, 4.0]], [[1.0], [5.0], [7.0]])
+]
 
 
 def dense_mean(block: Block) -> torch.Tensor:
@@ -50,9 +53,9 @@ def dense(layer, rows, block: TypedBlock) -> list[torch.Tensor]:
 def test_columns_by_hand() -> None:
     mean = RelationMean.of(1, BLOCK, 0.5)
     columns = MeanColumns(vertex_type=0, num_dst=2, means=(mean,))
-    assert columns.build(ROWS).tolist() == [[1, 2, 2], [3, 4, 0]]
+    assert columns.build(ROWS, num_threads=1).tolist() == [[1, 2, 2], [3, 4, 0]]
     shared = MeanColumns(vertex_type=0, num_dst=2, means=(mean,), has_shares=True)
-    assert shared.build(ROWS).tolist() == [[1, 2, 1, 2, 0.5], [3, 4, 1, 0, 0]]
+    assert shared.build(ROWS, num_threads=1).tolist() == [[1, 2, 1, 2, 0.5], [3, 4, 1, 0, 0]]
 
 
 def test_weights_of_zero_give_no_mean() -> None:
@@ -62,7 +65,7 @@ def test_weights_of_zero_give_no_mean() -> None:
     columns = MeanColumns(
         vertex_type=0, num_dst=2, means=(RelationMean.of(1, block, 1.0),), has_shares=True
     )
-    assert columns.build(ROWS).tolist() == [[1, 2, 1, 5.5, 1], [3, 4, 1, 0, 0]]
+    assert columns.build(ROWS, num_threads=1).tolist() == [[1, 2, 1, 5.5, 1], [3, 4, 1, 0, 0]]
 
 
 def test_gradients_are_finite_differences() -> None:
@@ -122,7 +125,8 @@ def test_means_are_encoded_as_rows_are(layer, weighs) -> None:
     block = weighted(block) if weighs else block
     rows = [torch.randn(size, width) for size, width in zip(block.src_sizes, widths, strict=True)]
     encoded = [encoder(x) for encoder, x in zip(encoders, rows, strict=True)]
-    ours = torch.cat(built.forward_encoded(rows, block, encoders))
+    columns = built.columns(list(map(SourceRows.of, rows)), block, num_threads=1)
+    ours = torch.cat(built.forward_columns(columns, block, encoders))
     expected = torch.cat(built(encoded, block))
     weights = [*built.parameters(), *encoders.parameters()]
     for one, other in zip(
