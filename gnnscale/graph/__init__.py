@@ -30,8 +30,8 @@ from gnnscale.graph.store_format import (
     MAX_CLASSES,
     MAX_EDGE_ROWS,
     MAX_FEATURES,
-    read_meta,
     vertex_dtype,
 )
+from gnnscale.graph.store_meta import read_meta
 from gnnscale.graph.topology import EdgeData, EdgeLabels, Origin, damaged_lists, list_sums
 from gnnscale.graph.typed_features import FeatureMatrix, InputTypes, TypedFeatures

@@ -16,7 +16,7 @@ from gnnscale.core import Array, GraphError, IntArray, standard_arithmetic
 from gnnscale.core.artifact import files
 from gnnscale.core.artifact.npy import check_length, row_slices
 from gnnscale.core.files import refuse_address
-from gnnscale.graph import store_format
+from gnnscale.graph import store_arrays, store_format, store_meta, store_writer
 from gnnscale.graph.dtypes import MAX_QUANTIZED, as_float32, quantized, row_length
 from gnnscale.graph.labels import LabelsByType, TypeLabels
 from gnnscale.graph.split import Split
@@ -375,10 +375,10 @@ class Graph(Topology):
             GraphError: a file is missing, truncated, of another version, or invalid.
         """
         path = Path(path)
-        meta = store_format.read_meta(path)
-        arrays: dict[str, Any] = store_format.map_arrays(path, meta)
+        meta = store_meta.read_meta(path)
+        arrays: dict[str, Any] = store_arrays.map_arrays(path, meta)
         # Another process may have replaced the store in between.
-        if store_format.read_meta(path).content != meta.content:
+        if store_meta.read_meta(path).content != meta.content:
             raise GraphError(f"{path}: was prepared anew while it was opened; try again")
         if meta.part is not None and meta.divides_rows:
             arrays["features"] = _sharded(arrays, meta.part, path)
@@ -419,10 +419,10 @@ class Graph(Topology):
                 vertex.
         """
         refuse_address(path, "path")
-        store_format.write_store(Path(path), **self.store_contents())
+        store_writer.write_store(Path(path), **self.store_contents())
 
     def store_contents(self) -> dict[str, Any]:
-        """Return the arguments of ``store_format.write_store``, of which ``source`` says ``save``.
+        """Return the arguments of ``store_writer.write_store``, of which ``source`` says ``save``.
 
         GraphError: the graph cannot be saved.
         """
@@ -449,7 +449,7 @@ class Graph(Topology):
             "types": type_entry(self),
             "metric": self.metric,
             "attainable_accuracy": self.attainable_accuracy,
-            "type_labels": store_format.label_entries(self.type_labels),
+            "type_labels": store_meta.label_entries(self.type_labels),
             "edge_labels": labels and {"num_classes": labels.num_classes, "metric": labels.metric},
             "source": "Graph.save",
             "options": {},
@@ -496,7 +496,7 @@ def _applicable_notes(graph: Graph) -> tuple[dict[str, Any], list[Path]]:
     unchanged = [name for name, arrays in pairs.items() if _are_equal(*arrays)]
     if graph.num_vertices == stored.num_vertices:
         unchanged.append("vertices")
-    return store_format.applicable_metadata(graph.path, unchanged)
+    return store_writer.applicable_metadata(graph.path, unchanged)
 
 
 def _store_arrays(graph: Graph) -> dict[str, Array]:
@@ -520,16 +520,16 @@ def _store_arrays(graph: Graph) -> dict[str, Array]:
     return arrays
 
 
-def type_entry(graph: Graph) -> store_format.TypeEntry | None:
+def type_entry(graph: Graph) -> store_meta.TypeEntry | None:
     """Return the entry of ``meta.json`` for the graph's types; None: it has none."""
     features: object = graph.features
     if not isinstance(features, TypedFeatures):
         return None
     edges = graph.edges
-    return store_format.TypeEntry.of(graph.schema, features, edges.by_type, edges.labeled_type)
+    return store_meta.TypeEntry.of(graph.schema, features, edges.by_type, edges.labeled_type)
 
 
-def _typed_features(arrays: dict[str, Array], types: store_format.TypeEntry) -> Any:
+def _typed_features(arrays: dict[str, Array], types: store_meta.TypeEntry) -> Any:
     """Remove the feature matrices of types from ``arrays``; return them as ``TypedFeatures``."""
     matrices = []
     for number, entry in enumerate(types.vertices):
@@ -542,7 +542,7 @@ def _typed_features(arrays: dict[str, Array], types: store_format.TypeEntry) -> 
     return TypedFeatures(matrices)
 
 
-def _sharded(arrays: dict[str, Array], part: store_format.PartEntry, path: Path) -> Any:
+def _sharded(arrays: dict[str, Array], part: store_meta.PartEntry, path: Path) -> Any:
     """Remove the owners from a shard's ``arrays``; return ``ShardedFeatures`` of its rows."""
     return ShardedFeatures(
         arrays["features"],

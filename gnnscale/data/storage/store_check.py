@@ -28,8 +28,9 @@ from gnnscale.graph import (
     finite,
     scales_of,
     store_format,
+    store_meta,
 )
-from gnnscale.graph.typed_edge_store import typed_edge_features, wrong_row
+from gnnscale.graph.typed_edge_store import wrong_row
 
 _LOG = logging.getLogger(__name__)
 #: Option of stores whose random split is stratified by class; stores of earlier releases lack it.
@@ -77,7 +78,7 @@ def raw_records(files: Sequence[Path], root: Path) -> Iterator[Callable[[], list
 
 
 def changed_file(
-    store: Path, meta: store_format.StoreMeta, files: Sequence[Path], root: Path
+    store: Path, meta: store_meta.StoreMeta, files: Sequence[Path], root: Path
 ) -> Path | None:
     """Return the first of ``files`` whose content changed since ``store`` was written, or None.
 
@@ -142,7 +143,7 @@ def distinctive_options(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def check_options(store: Path, meta: store_format.StoreMeta, options: Mapping[str, Any]) -> None:
+def check_options(store: Path, meta: store_meta.StoreMeta, options: Mapping[str, Any]) -> None:
     """Raise GraphError, naming the difference, unless a store was prepared with ``options``.
 
     The random split of an earlier release, which is not stratified, is accepted.
@@ -157,7 +158,7 @@ def check_options(store: Path, meta: store_format.StoreMeta, options: Mapping[st
 
 def warn_of_earlier_split(store: Path, options: Mapping[str, Any]) -> None:
     """Warn if the random split at ``store`` is not stratified, and would be with ``options``."""
-    meta = store_format.read_meta(store)
+    meta = store_meta.read_meta(store)
     labels, of_edges = meta.arrays.get("labels"), meta.edge_labels  # None: of several types
     by_class = meta.num_classes > 0 and labels is not None and labels.dtype == "int64"
     by_class = by_class or (of_edges is not None and of_edges.metric != "rmse")
@@ -204,7 +205,7 @@ def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
     """
     opens = "meta.json, sizes, types, offsets, labels and split"
     try:
-        meta, graph = store_format.read_meta(path), Graph.open(path)
+        meta, graph = store_meta.read_meta(path), Graph.open(path)
     except GraphError as error:
         return [Check(what=opens, problem=str(error))]
     checks = [Check(what=opens, problem=None)]
@@ -218,7 +219,7 @@ def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
     return checks + list(_ids_checks(path, meta, graph))
 
 
-def _ids_checks(path: Path, meta: store_format.StoreMeta, graph: Graph) -> Iterator[Check]:
+def _ids_checks(path: Path, meta: store_meta.StoreMeta, graph: Graph) -> Iterator[Check]:
     """Yield the check of the file of the user's vertex ids, if the store has that."""
     if "ids" not in meta.entries:
         return
@@ -232,7 +233,7 @@ def _ids_checks(path: Path, meta: store_format.StoreMeta, graph: Graph) -> Itera
 
 def _array_checks(
     path: Path,
-    meta: store_format.StoreMeta,
+    meta: store_meta.StoreMeta,
     graph: Graph,
     name: str,
     slice_bytes: int,
@@ -381,7 +382,7 @@ def _property(graph: Graph, name: str) -> "tuple[str, _Problem] | None":
     """Return the property of the array ``name``, and its check; None: it has none."""
     for features, array_name, of in (
         (graph.features, store_format.typed_features, "vertex"),
-        (graph.edges.by_type, typed_edge_features, "row"),
+        (graph.edges.by_type, store_format.typed_edge_features, "row"),
     ):
         if isinstance(features, TypedFeatures):
             for number, matrix in enumerate(features.matrices):
