@@ -31,8 +31,9 @@ from gnnscale.graph.store_format import (
     typed_labels,
     vertex_dtype,
 )
-from gnnscale.graph.store_meta import StoreMeta, TypeLabelEntry
+from gnnscale.graph.store_meta import StoreMeta, TypeEntry, TypeLabelEntry
 from gnnscale.graph.typed_edge_store import check_edge_rows
+from gnnscale.graph.typed_features import FeatureMatrix, TypedFeatures
 
 
 def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
@@ -66,6 +67,19 @@ def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
     if EDGE_LABELS in arrays:
         _check_edge_labels(path, arrays, meta)
     return arrays
+
+
+def vertex_matrices(arrays: dict[str, Array], types: TypeEntry) -> TypedFeatures:
+    """Remove the feature matrices of types from ``arrays``; return them as ``TypedFeatures``."""
+    matrices = []
+    for number, entry in enumerate(types.vertices):
+        rows = arrays.pop(typed_features(number), None)
+        matrices.append(
+            None
+            if rows is None
+            else FeatureMatrix(rows=rows, dtype=entry.feature_dtype, width=entry.num_features)
+        )
+    return TypedFeatures(matrices)
 
 
 def _forms(meta: StoreMeta) -> dict[str, Form]:

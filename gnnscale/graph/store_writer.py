@@ -10,11 +10,13 @@ import numpy as np
 
 from gnnscale.core import Array, GraphError, pyarrow
 from gnnscale.core.artifact import files, row_slices, write_array
+from gnnscale.graph.labels import LabelsByType
 from gnnscale.graph.schema import GraphSchema
 from gnnscale.graph.store_arrays import map_arrays
 from gnnscale.graph.store_format import EDGE_ENDS, EDGE_FEATURES, EDGE_ROWS, ID_FILES
 from gnnscale.graph.store_meta import read_meta, write_meta
 from gnnscale.graph.typed_edge_store import check_row_numbers, edge_matrices
+from gnnscale.graph.typed_features import TypedFeatures
 
 #: Number of adjacency lists whose sources are checked at a time.
 _LISTS = 1 << 16
@@ -53,6 +55,24 @@ def applicable_metadata(
     ids = notes.get("ids")
     name = ids.get("file") if isinstance(ids, dict) else None
     return notes, [path / name] if name in ID_FILES else []
+
+
+def are_equal(array: Any, stored: Any) -> bool:
+    """Whether arrays are equal; mapped arrays: whether file, offset and shape are. None: False.
+
+    Features by type are equal if those of all types are.
+    """
+    if isinstance(array, TypedFeatures) and isinstance(stored, TypedFeatures):
+        return array.widths == stored.widths and all(
+            are_equal(matrix.rows, other.rows)
+            for matrix, other in zip(array.present, stored.present, strict=True)
+        )
+    if isinstance(array, LabelsByType) or isinstance(stored, LabelsByType):
+        return False  # the labels hold what the store says about them
+    if isinstance(array, np.memmap) and isinstance(stored, np.memmap):
+        regions = [(mapped.filename, mapped.offset, mapped.shape) for mapped in (array, stored)]
+        return regions[0] == regions[1]
+    return array is not None and stored is not None and bool(np.array_equal(array, stored))
 
 
 def write_store(

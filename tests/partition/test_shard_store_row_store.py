@@ -16,7 +16,7 @@ from gnnscale.data.base import ExistingStore
 from gnnscale.data.storage.store_check import verify_store
 from gnnscale.features import HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.graph.graph import ShardedFeatures
+from gnnscale.graph.sharded_features import ShardedFeatures
 from gnnscale.partition import (
     P3,
     FromFile,
