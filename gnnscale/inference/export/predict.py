@@ -26,8 +26,8 @@ from gnnscale.nn.link_decoder import EdgeModel, LinkModel
 from gnnscale.planner import MAX_THREADS
 from gnnscale.run import INFERENCE, EvaluationOptions, SavedRunOptions
 from gnnscale.run.checkpoint.input_schema import InputSchema
+from gnnscale.run.tasks import TaskConfig
 from gnnscale.run.tasks.base import Task
-from gnnscale.run.tasks.options import TaskConfig
 
 _LOG = logging.getLogger(__name__)
 
