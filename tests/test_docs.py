@@ -22,6 +22,7 @@ from gnnscale.core.config.typed import typed
 from gnnscale.core.config.user_code import GROUPS
 from gnnscale.core.hardware import usable_cores
 from gnnscale.core.stages import STAGES, Access
+from gnnscale.graph import FEATURE_DTYPES
 from gnnscale.graph import store_format as graph_store
 from gnnscale.partition.store import PARTITION
 from gnnscale.planner import Cpu, DevicePlan, DeviceShare, Threads, device_plan
@@ -257,7 +258,7 @@ def test_formats_are_those_that_are_written() -> None:
 
     assert row("data.md", "format_version") == str(graph_store.GRAPH_STORE.version)
     assert re.findall(r"`(\w+)`", row("data.md", "metric")) == [*graph_store.METRICS]
-    assert re.findall(r"`(\w+)`", row("data.md", "feature_dtype")) == [*graph_store.FEATURE_DTYPES]
+    assert re.findall(r"`(\w+)`", row("data.md", "feature_dtype")) == [*FEATURE_DTYPES]
     assert row("partitions.md", "format_version") == str(PARTITION.version)
     runs = (ROOT / "docs" / "run-directory.md").read_text()
     assert f"format version {checkpoint_file.FORMAT_VERSION};" in runs

@@ -21,7 +21,8 @@ from gnnscale.core.config.user_code import name_of_code, pass_code, short_name
 from gnnscale.core.notebook import in_notebook
 from gnnscale.data.array_inputs import type_name
 from gnnscale.inference.evaluate import Evaluation, measure
-from gnnscale.inference.load_run import load_run, open_run_task, open_trained, with_inference
+from gnnscale.inference.load_run import load_run, open_run_task, with_inference
+from gnnscale.inference.trained_model import open_trained
 from gnnscale.nn import CustomModel, ModelConfig
 from gnnscale.ops.products import torch_threads
 from gnnscale.run import EvaluateConfig, Observer

@@ -18,14 +18,9 @@ from gnnscale.graph import Graph
 from gnnscale.inference.export import outputs, weights
 from gnnscale.inference.export.link_ends import LinkEnds, find_candidates, find_known
 from gnnscale.inference.export.predict import EDGES, check_partners, find_edges
-from gnnscale.inference.load_run import (
-    TrainedModel,
-    load_trained,
-    open_other,
-    open_run_task,
-    run_candidates,
-)
+from gnnscale.inference.load_run import open_run_task, run_candidates
 from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
+from gnnscale.inference.trained_model import TrainedModel, load_trained, open_other
 from gnnscale.nn import EdgeModel, LinkModel, user_module
 from gnnscale.run.checkpoint.input_schema import InputSchema
 from gnnscale.run.config import RunConfig

@@ -22,7 +22,7 @@ from gnnscale.data.readers.typed_tables import TypedTables
 from gnnscale.data.source import GraphSource
 from gnnscale.data.splits import random_edge_split, random_split
 from gnnscale.data.storage.options import StoreOptions
-from gnnscale.data.storage.store_check import verify_store
+from gnnscale.data.storage.store_verification import verify_store
 from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.data.structure_only import Csr, Structure
 from gnnscale.data.synthetic import PlantedPartition, RMat

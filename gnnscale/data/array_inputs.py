@@ -186,12 +186,12 @@ def _named_classes(labels: Array, what: str) -> tuple[Array, list[str] | None]:
     if labels.ndim != 1 or labels.dtype.kind not in "UOT":
         return labels, None
     values = [None if value is None or value != value else value for value in labels.tolist()]
-    known = [value for value in values if value is not None]
-    if known and all(isinstance(value, (int, np.integer, np.bool_)) for value in known):
+    present = [value for value in values if value is not None]
+    if present and all(isinstance(value, (int, np.integer, np.bool_)) for value in present):
         return np.array([-1 if value is None else int(value) for value in values]), None
-    if known and all(isinstance(value, (Real, np.bool_)) for value in known):
+    if present and all(isinstance(value, (Real, np.bool_)) for value in present):
         return np.array(values, np.float64), None
-    if not any(isinstance(value, str) for value in known):
+    if not any(isinstance(value, str) for value in present):
         return labels, None
     texts = ["" if value is None else value for value in values]
     if not all(isinstance(text, str) for text in texts):

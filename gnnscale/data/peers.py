@@ -331,8 +331,8 @@ def _tell_unread(
 
     ``used`` begins with the key of the features; ``form`` makes the name in messages of a key.
     """
-    known = {*used, *(key for keys in PART_NAMES for key in keys)}
-    names = (key for key, value in fields.items() if value is not None and key not in known)
+    read = {*used, *(key for keys in PART_NAMES for key in keys)}
+    names = (key for key, value in fields.items() if value is not None and key not in read)
     unread = brief(", ".join(form.format(key) for key in names if not key.startswith("_")))
     if unread and used[0] in fields:
         _LOG.info("%s: not read: %s", name, unread)

@@ -14,7 +14,7 @@ from gnnscale.data.base import StoredDataset
 from gnnscale.data.splits import RandomSplit
 from gnnscale.data.storage.store_check import RawFile
 from gnnscale.data.type_table import type_table
-from gnnscale.graph import Graph, Split, store_format
+from gnnscale.graph import Graph, Split, store_format, store_writer
 from gnnscale.graph.labels import labeled_vertices
 
 _LOG = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class TypedDataset(StoredDataset):
             "raw": [asdict(record) for record in records()],
             **notes,
         }
-        store_format.fill_folder(folder, **contents)
+        store_writer.fill_folder(folder, **contents)
         for line in type_table(graph):
             _LOG.info("%s: %s", self.name, line)
 

@@ -8,7 +8,7 @@ from gnnscale.graph.dtypes import (
     row_bytes,
     scales_of,
 )
-from gnnscale.graph.graph import Graph, ShardedFeatures
+from gnnscale.graph.graph import Graph
 from gnnscale.graph.labels import (
     LabelsByType,
     TypeLabels,
@@ -18,6 +18,7 @@ from gnnscale.graph.labels import (
 )
 from gnnscale.graph.relation import Relation, in_degrees
 from gnnscale.graph.schema import EdgeType, GraphSchema, VertexType
+from gnnscale.graph.sharded_features import ShardedFeatures
 from gnnscale.graph.split import Split, SplitLabels, SplitSource
 from gnnscale.graph.store_format import (
     ARRAYS,
@@ -30,8 +31,8 @@ from gnnscale.graph.store_format import (
     MAX_CLASSES,
     MAX_EDGE_ROWS,
     MAX_FEATURES,
-    read_meta,
     vertex_dtype,
 )
+from gnnscale.graph.store_meta import read_meta
 from gnnscale.graph.topology import EdgeData, EdgeLabels, Origin, damaged_lists, list_sums
 from gnnscale.graph.typed_features import FeatureMatrix, InputTypes, TypedFeatures

@@ -1,4 +1,4 @@
-"""Graph: topology, features (also sharded across machines), labels and split.
+"""Graph: topology, features, labels and split.
 
 Its arrays are in memory or mapped from a graph store.
 """
@@ -6,9 +6,9 @@ Its arrays are in memory or mapped from a graph store.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -16,82 +16,18 @@ from gnnscale.core import Array, GraphError, IntArray, standard_arithmetic
 from gnnscale.core.artifact import files
 from gnnscale.core.artifact.npy import check_length, row_slices
 from gnnscale.core.files import refuse_address
-from gnnscale.graph import store_format
+from gnnscale.graph import store_arrays, store_format, store_meta, store_writer
 from gnnscale.graph.dtypes import MAX_QUANTIZED, as_float32, quantized, row_length
+from gnnscale.graph.labeled_topology import LabeledTopology
 from gnnscale.graph.labels import LabelsByType, TypeLabels
+from gnnscale.graph.sharded_features import ShardedFeatures
 from gnnscale.graph.split import Split
-from gnnscale.graph.topology import EdgeData, Origin, Topology
+from gnnscale.graph.topology import EdgeData, Origin
 from gnnscale.graph.typed_features import FeatureMatrix, InputTypes, TypedFeatures
 
 
-class ShardedFeatures:
-    """Feature rows of one part of a partitioned graph, and the part that owns each vertex.
-
-    The object replaces the full matrix as ``Graph.features`` and has its shape; indexing it raises
-    GraphError, and ``rows`` are the part's rows.
-    """
-
-    ndim = 2
-
-    def __init__(
-        self, rows: Array, owner: Array, *, part: int, num_parts: int, partition: str, path: Path
-    ) -> None:
-        """Hold ``rows``, the features of the vertices that ``part`` owns.
-
-        ``owner`` is ``[num_vertices]`` the part of each vertex, ``partition`` the partition's
-        digest, ``path`` the store. GraphError: an owner is not a part, or ``part`` owns another
-        number of vertices than ``rows`` has.
-        """
-        self.rows, self.owner, self.path = rows, owner, path
-        self.part, self.num_parts, self.partition = part, num_parts, partition
-        self.shape = (len(owner), *rows.shape[1:])
-        self.dtype: np.dtype[Any] = rows.dtype
-        self.itemsize = rows.itemsize
-        self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * rows.itemsize
-        num_owned = 0
-        for vertices in row_slices(len(owner), owner.itemsize):
-            parts = np.asarray(owner[vertices])
-            outside = (parts < 0) | (parts >= num_parts)
-            if outside.any():
-                vertex = int(outside.argmax())
-                raise GraphError(
-                    f"{path / 'owner.npy'}: vertex {vertices.start + vertex} belongs to part "
-                    f"{parts[vertex]}, allowed are 0 to {num_parts - 1}"
-                )
-            num_owned += int((parts == part).sum())
-        if num_owned != len(rows):
-            raise GraphError(
-                f"{path / 'features.npy'}: {len(rows)} rows, part {part} has {num_owned} vertices"
-            )
-
-    def __len__(self) -> int:
-        return len(self.owner)
-
-    def places(self) -> IntArray:
-        """Return ``[num_vertices]`` each vertex's index in ``rows``; -1: another part owns it."""
-        dtype = np.int32 if len(self.rows) < 2**31 else np.int64
-        row_numbers = np.full(len(self.owner), -1, dtype)
-        local = np.flatnonzero(np.asarray(self.owner) == self.part)
-        row_numbers[local] = np.arange(len(local), dtype=dtype)
-        return row_numbers
-
-    def refused(self) -> GraphError:
-        """Return the error for a reader that needs all rows; the caller raises it."""
-        return GraphError(
-            f"{self.path}: has only the rows of part {self.part} of {self.num_parts}; "
-            "features=shared reads remote rows from their machines, everything else needs the "
-            "store of the whole graph (dataset.store)"
-        )
-
-    def __getitem__(self, index: object) -> NoReturn:
-        raise self.refused()
-
-    def __array__(self, *args: object, **options: object) -> NoReturn:
-        raise self.refused()
-
-
 @dataclass(frozen=True, kw_only=True)
-class Graph(Topology):
+class Graph(LabeledTopology):
     """Immutable graph with features, labels and a split, and types of vertices and edges if any.
 
     Attributes:
@@ -131,10 +67,6 @@ class Graph(Topology):
 
     features: Array
     feature_dtype: str
-    labels: IntArray
-    num_classes: int
-    split: Split = field(default_factory=Split)
-    metric: str = "accuracy"
     num_quantized: int = 0
 
     def __repr__(self) -> str:
@@ -196,30 +128,6 @@ class Graph(Topology):
         return dict(zip(names, features.widths, strict=True))
 
     @property
-    def _target(self) -> str | None:
-        """Name of the vertex type of all training vertices; None: of several types, or none."""
-        if not len(self.train_idx):
-            return None
-        ends = np.array([self.train_idx.min(), self.train_idx.max()])
-        first, last = self.schema.type_of(ends).tolist()
-        return self.vertex_types[first] if first == last else None
-
-    @property
-    def train_idx(self) -> IntArray:
-        """Ids of training vertices."""
-        return self.split.train_idx
-
-    @property
-    def valid_idx(self) -> IntArray:
-        """Ids of validation vertices."""
-        return self.split.valid_idx
-
-    @property
-    def test_idx(self) -> IntArray:
-        """Ids of test vertices."""
-        return self.split.test_idx
-
-    @property
     def num_features(self) -> int:
         """Number of features of a vertex, f^0 in the papers; with types, of the widest one."""
         if isinstance(self.features, TypedFeatures):
@@ -234,38 +142,6 @@ class Graph(Topology):
         if isinstance(self.features, TypedFeatures):
             return max((matrix.row_bytes for matrix in self.features.present), default=0)
         return int(self.features.shape[1]) * self.features.itemsize
-
-    @property
-    def multilabel(self) -> bool:
-        """Whether a vertex may have several labels."""
-        return not self.targets and self.labels.ndim == 2 and not self.regression
-
-    @property
-    def regression(self) -> bool:
-        """Whether labels are regression targets, not classes."""
-        return not self.targets and self.labels.dtype.kind == "f"
-
-    @property
-    def type_labels(self) -> tuple[TypeLabels, ...]:
-        """Labels of each type if several have labels, else empty."""
-        labels: object = self.labels
-        return labels.types if isinstance(labels, LabelsByType) else ()
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """Names of the labeled vertex types if several have labels; else empty."""
-        return tuple(labels.vertex_type for labels in self.type_labels)
-
-    @property
-    def label_arrays(self) -> dict[str, Array]:
-        """Arrays of labels by their names in a store: ``labels``, or one of each labeled type."""
-        if not self.targets:
-            return {"labels": self.labels}
-        numbers = map(self.vertex_types.index, self.targets)
-        return {
-            store_format.typed_labels(number): labels.values
-            for number, labels in zip(numbers, self.type_labels, strict=True)
-        }
 
     def of_target(self, *vertex_types: str) -> Graph:
         """Return the graph with labels and split of some vertex types alone, another content.
@@ -299,6 +175,10 @@ class Graph(Topology):
             metric=types[0].metric,
         )
 
+    def with_split(self, **parts: IntArray) -> Graph:
+        """Return the graph with parts of its split replaced, such as ``train_idx=ids``."""
+        return replace(self, split=replace(self.split, **parts))
+
     @property
     def matrices(self) -> tuple[FeatureMatrix | None, ...]:
         """Features of each vertex type of the schema; None: the type has none."""
@@ -319,10 +199,6 @@ class Graph(Topology):
                 f"{self.path or self.name}: its vertices have no features; features=learned, "
                 "degrees or projections gives them some (docs/featureless-graphs.md)"
             )
-
-    def with_split(self, **parts: IntArray) -> Graph:
-        """Return the graph with parts of its split replaced, such as ``train_idx=ids``."""
-        return replace(self, split=replace(self.split, **parts))
 
     def with_quantized_features(self, dtype: str) -> Graph:
         """Return the graph with features quantized to int8 or int4; GraphError: not finite."""
@@ -375,16 +251,16 @@ class Graph(Topology):
             GraphError: a file is missing, truncated, of another version, or invalid.
         """
         path = Path(path)
-        meta = store_format.read_meta(path)
-        arrays: dict[str, Any] = store_format.map_arrays(path, meta)
+        meta = store_meta.read_meta(path)
+        arrays: dict[str, Any] = store_arrays.map_arrays(path, meta)
         # Another process may have replaced the store in between.
-        if store_format.read_meta(path).content != meta.content:
+        if store_meta.read_meta(path).content != meta.content:
             raise GraphError(f"{path}: was prepared anew while it was opened; try again")
         if meta.part is not None and meta.divides_rows:
-            arrays["features"] = _sharded(arrays, meta.part, path)
+            arrays["features"] = ShardedFeatures.from_store(arrays, meta.part, path)
         types = None if meta.types is None else meta.types.schema
         if meta.types is not None:
-            arrays["features"] = _typed_features(arrays, meta.types)
+            arrays["features"] = store_arrays.vertex_matrices(arrays, meta.types)
         return cls(
             name=meta.name,
             feature_dtype=meta.feature_dtype,
@@ -419,10 +295,10 @@ class Graph(Topology):
                 vertex.
         """
         refuse_address(path, "path")
-        store_format.write_store(Path(path), **self.store_contents())
+        store_writer.write_store(Path(path), **self.store_contents())
 
     def store_contents(self) -> dict[str, Any]:
-        """Return the arguments of ``store_format.write_store``, of which ``source`` says ``save``.
+        """Return the arguments of ``store_writer.write_store``, of which ``source`` says ``save``.
 
         GraphError: the graph cannot be saved.
         """
@@ -449,31 +325,13 @@ class Graph(Topology):
             "types": type_entry(self),
             "metric": self.metric,
             "attainable_accuracy": self.attainable_accuracy,
-            "type_labels": store_format.label_entries(self.type_labels),
+            "type_labels": store_meta.label_entries(self.type_labels),
             "edge_labels": labels and {"num_classes": labels.num_classes, "metric": labels.metric},
             "source": "Graph.save",
             "options": {},
             "raw": [],
             **notes,
         }
-
-
-def _are_equal(array: Any, stored: Any) -> bool:
-    """Whether arrays are equal; mapped arrays: whether file, offset and shape are. None: False.
-
-    Features by type are equal if those of all types are.
-    """
-    if isinstance(array, TypedFeatures) and isinstance(stored, TypedFeatures):
-        return array.widths == stored.widths and all(
-            _are_equal(matrix.rows, other.rows)
-            for matrix, other in zip(array.present, stored.present, strict=True)
-        )
-    if isinstance(array, LabelsByType) or isinstance(stored, LabelsByType):
-        return False  # the labels hold what the store says about them
-    if isinstance(array, np.memmap) and isinstance(stored, np.memmap):
-        regions = [(mapped.filename, mapped.offset, mapped.shape) for mapped in (array, stored)]
-        return regions[0] == regions[1]
-    return array is not None and stored is not None and bool(np.array_equal(array, stored))
 
 
 def _applicable_notes(graph: Graph) -> tuple[dict[str, Any], list[Path]]:
@@ -493,10 +351,10 @@ def _applicable_notes(graph: Graph) -> tuple[dict[str, Any], list[Path]]:
         pairs["edge_features"] = (graph.edges.by_type, stored.edges.by_type)
     if graph.edge_labels is not None and stored.edge_labels is not None:
         pairs["edge_labels"] = graph.edge_labels.labels, stored.edge_labels.labels
-    unchanged = [name for name, arrays in pairs.items() if _are_equal(*arrays)]
+    unchanged = [name for name, arrays in pairs.items() if store_writer.are_equal(*arrays)]
     if graph.num_vertices == stored.num_vertices:
         unchanged.append("vertices")
-    return store_format.applicable_metadata(graph.path, unchanged)
+    return store_writer.applicable_metadata(graph.path, unchanged)
 
 
 def _store_arrays(graph: Graph) -> dict[str, Array]:
@@ -520,35 +378,10 @@ def _store_arrays(graph: Graph) -> dict[str, Array]:
     return arrays
 
 
-def type_entry(graph: Graph) -> store_format.TypeEntry | None:
+def type_entry(graph: Graph) -> store_meta.TypeEntry | None:
     """Return the entry of ``meta.json`` for the graph's types; None: it has none."""
     features: object = graph.features
     if not isinstance(features, TypedFeatures):
         return None
     edges = graph.edges
-    return store_format.TypeEntry.of(graph.schema, features, edges.by_type, edges.labeled_type)
-
-
-def _typed_features(arrays: dict[str, Array], types: store_format.TypeEntry) -> Any:
-    """Remove the feature matrices of types from ``arrays``; return them as ``TypedFeatures``."""
-    matrices = []
-    for number, entry in enumerate(types.vertices):
-        rows = arrays.pop(store_format.typed_features(number), None)
-        matrices.append(
-            None
-            if rows is None
-            else FeatureMatrix(rows=rows, dtype=entry.feature_dtype, width=entry.num_features)
-        )
-    return TypedFeatures(matrices)
-
-
-def _sharded(arrays: dict[str, Array], part: store_format.PartEntry, path: Path) -> Any:
-    """Remove the owners from a shard's ``arrays``; return ``ShardedFeatures`` of its rows."""
-    return ShardedFeatures(
-        arrays["features"],
-        arrays.pop(store_format.OWNER),
-        part=part.index,
-        num_parts=part.num_parts,
-        partition=str(part.rows_of),
-        path=path,
-    )
+    return store_meta.TypeEntry.of(graph.schema, features, edges.by_type, edges.labeled_type)

@@ -17,10 +17,10 @@ from gnnscale.core import (
     UInt32Array,
     brief,
 )
-from gnnscale.graph import store_format
+from gnnscale.graph import store_format, store_meta
 from gnnscale.graph.schema import GraphSchema
 from gnnscale.graph.split import Split, SplitSource
-from gnnscale.graph.typed_edge_store import edge_matrices, typed_edge_features
+from gnnscale.graph.typed_edge_store import edge_matrices
 from gnnscale.graph.typed_features import TypedFeatures
 
 #: Number of types that an error lists, at most.
@@ -89,7 +89,7 @@ class EdgeData:
     labeled_type: int | None = None
 
     @classmethod
-    def from_store(cls, arrays: dict[str, Array], meta: store_format.StoreMeta) -> "EdgeData":
+    def from_store(cls, arrays: dict[str, Array], meta: store_meta.StoreMeta) -> "EdgeData":
         """Remove the arrays of edges from a store's ``arrays``; return them as ``EdgeData``."""
         labels = arrays.pop(store_format.EDGE_LABELS, None)
         split = Split(
@@ -137,7 +137,7 @@ class EdgeData:
         if self.by_type is not None:
             pairs = zip(self.by_type.owners, self.by_type.matrices, strict=True)
             arrays |= {
-                typed_edge_features(number): matrix.rows
+                store_format.typed_edge_features(number): matrix.rows
                 for number, matrix in pairs
                 if matrix is not None
             }

@@ -11,17 +11,11 @@ from msgspec import Meta
 from gnnscale.core import Array, GraphError
 from gnnscale.core.artifact import row_slices
 from gnnscale.graph.schema import GraphSchema
+from gnnscale.graph.store_format import MAX_EDGE_ROWS, MAX_FEATURES, typed_edge_features
 from gnnscale.graph.typed_features import FeatureMatrix, TypedFeatures
 
-#: Limit of a row's number, which has 32 bits.
-_MAX_ROWS = 1 << 32
 #: Bytes in memory for each edge whose row is checked.
 _CHECKED_BYTES = 32
-
-
-def typed_edge_features(edge_type: int) -> str:
-    """Return the name of the array of an edge type's features, given by its number."""
-    return f"edge_features-{edge_type}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +23,7 @@ class EdgeFeatureEntry:
     """Entry of ``meta.json`` for the features of an edge type."""
 
     file: Annotated[int, Meta(ge=0)]  #: first edge type with the matrix, whose array has it
-    num_features: Annotated[int, Meta(ge=1, le=1 << 16)]
+    num_features: Annotated[int, Meta(ge=1, le=MAX_FEATURES)]
     feature_dtype: Literal["float32", "float16", "uint8"]
 
     @classmethod
@@ -80,10 +74,10 @@ def check_edge_rows(
             continue
         name, rows = typed_edge_features(entry.file), schema.rows(number)
         least = int((indptr[1:][rows] != indptr[:-1][rows]).any())
-        if not least <= len(arrays[name]) <= _MAX_ROWS:
+        if not least <= len(arrays[name]) <= MAX_EDGE_ROWS:
             raise GraphError(
                 f"{path / name}.npy: {len(arrays[name])} rows for edges of "
-                f"{schema.edge_types[number]}, allowed are {least} to {_MAX_ROWS}"
+                f"{schema.edge_types[number]}, allowed are {least} to {MAX_EDGE_ROWS}"
             )
 
 

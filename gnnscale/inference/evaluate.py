@@ -20,9 +20,10 @@ from gnnscale.core.notebook import html_table
 from gnnscale.distributed.heartbeat import activity
 from gnnscale.features import FeatureStore
 from gnnscale.inference.link_ranking import LinkExaminer
-from gnnscale.inference.load_run import TrainedModel, load_run, open_trained, with_inference
+from gnnscale.inference.load_run import load_run, with_inference
 from gnnscale.inference.predictor import EdgePredictor, Predictor
 from gnnscale.inference.thresholds import choose_thresholds
+from gnnscale.inference.trained_model import TrainedModel, open_trained
 from gnnscale.nn import EdgeModel, LinkModel, TrainableModel
 from gnnscale.ops.products import torch_threads
 from gnnscale.run import EvaluateConfig, EvaluationOptions

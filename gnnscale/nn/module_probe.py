@@ -201,12 +201,12 @@ def tiny_typed_batch(
     """
     added = np.array([_VERTICES + number for number in _padded(vertices, num_layers + 1)])
     sizes = np.tile(np.cumsum(added), (len(schema.vertex_types), 1))
-    others = np.setdiff1d(np.arange(len(sizes)), targets)
+    untargeted = np.setdiff1d(np.arange(len(sizes)), targets)
     # One vertex more in all: rows of another type are not taken for those of the seeds' type.
-    sizes[others] -= added[0] - 1
-    sizes[others, 0] = 0
+    sizes[untargeted] -= added[0] - 1
+    sizes[untargeted, 0] = 0
     if only_targets:
-        sizes[others] = 0
+        sizes[untargeted] = 0
     ends = tuple(zip(schema.sources.tolist(), schema.destinations.tolist(), strict=True))
     added_edges = _padded(edges, num_layers)
     lists = [_tiny_lists(sizes[source], sizes[end], added_edges) for source, end in ends]

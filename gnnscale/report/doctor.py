@@ -15,7 +15,7 @@ from gnnscale import ops
 from gnnscale.backend.fpga.csim import build
 from gnnscale.core import ConfigError, Machine, find_machine, installed
 from gnnscale.core import gpu as nvml
-from gnnscale.data.storage.store_check import verify_store
+from gnnscale.data.storage.store_verification import verify_store
 from gnnscale.planner.processor import Processor
 from gnnscale.report.formatting import gib
 

@@ -20,11 +20,10 @@ from gnnscale.run.batch_config import (
     NO_CACHES,
     BatchConfig,
     check_rows_are_whole,
-    drops_inputs_error,
     lists_problem,
     partitioned_error,
-    tier_problem,
 )
+from gnnscale.run.feature_checks import check_features
 from gnnscale.run.inputs import EvaluationOptions, ReportOptions
 from gnnscale.run.loggers import LOGGERS, addresses_of
 from gnnscale.run.tasks import TaskConfig, TaskInputs, VertexPrediction
@@ -201,7 +200,12 @@ def _check_run(config: RunConfig) -> None:
     if warmup >= epochs:
         raise ConfigError(f"optimizer.warmup_epochs={warmup}: expected less than epochs={epochs}")
     _check_caches(config)
-    _check_features(config)
+    check_features(
+        config,
+        config.features,
+        exchanges=config.exchange is not None,
+        requests_caches=config.requests_caches,
+    )
     if config.runtime.compute_dtype != "float32" and not config.model.takes_bfloat16:
         raise ConfigError(
             f"runtime.compute_dtype={config.runtime.compute_dtype}: expected float32, in which "
@@ -331,84 +335,6 @@ def _check_caches(config: RunConfig) -> None:
         )
     if config.exchange is not None:
         raise ConfigError("exchange: expected null with caches, whose rows are not exchanged")
-
-
-def _check_features(config: RunConfig) -> None:
-    """Refuse a feature store that does not fit model, partitioner, devices or exchange."""
-    features = config.features
-    if features.preaggregates:
-        _check_preaggregates(config)
-    if features.replaces and config.partitioner.divides == "columns":
-        option = f"features={features.name}"
-        raise partitioned_error(config, option, "which divides the graph's own features")
-    if features.learns:
-        _check_learned(config)
-    if features.reads_disk or features.divided:
-        problem = tier_problem(config.device_plan.parsed(), config.partitioner)
-        if problem is None and features.divided and config.exchange is not None:
-            problem = "expected exchange=null, got an exchange, which reads all rows on each device"
-        if problem is not None:
-            raise ConfigError(f"features={features.name}: {problem}")
-
-
-def _check_preaggregates(config: RunConfig) -> None:
-    """Refuse options that need rows before aggregation, or a sampled first layer."""
-    option = "features=preaggregated"
-    if without_last_hop(config.sampler) is None:
-        fanouts = getattr(config.sampler, "fanouts", None)
-        sampler = type(config.sampler).__name__
-        value = sampler if fanouts is None else f"sampler.fanouts={list(fanouts)}"
-        raise ConfigError(
-            f"{option}: expected all neighbors in the first layer, got {value}; "
-            "use sampler=full, or sampler.fanouts that end in -1"
-        )
-    if config.model.drops_inputs:
-        raise drops_inputs_error(config, option, "whose rows are aggregated before")
-    if not config.model.aggregates_on_load:
-        raise ConfigError(
-            f"{option}: expected a first layer that aggregates features with coefficients of the "
-            f"graph alone, got {config.model.name}; model=gcn, sgc, gin, and sage with "
-            "model.aggregator=mean have one"
-        )
-    if config.partitioner.divides == "columns":
-        raise partitioned_error(config, option, "whose devices aggregate columns of the features")
-    if config.requests_caches:
-        raise ConfigError(f"{option}: {NO_CACHES} hold rows before aggregation")
-    for device in config.device_plan.parsed():
-        if not device.takes_aggregated:
-            raise ConfigError(
-                f"{option}: expected devices with host_aggregates=true for which the host loads, "
-                f"got {device.label}, which reads rows before aggregation"
-            )
-
-
-def _check_learned(config: RunConfig) -> None:
-    """Refuse options that do not support learned vertex rows, which change during training."""
-    option = f"features={config.features.name}"
-    accelerators = [device.label for device in config.device_plan.parsed() if device.kind != "cpu"]
-    if accelerators:
-        raise ConfigError(
-            f"{option}: expected devices of kind cpu, which update the rows of vertices, got "
-            f"{', '.join(accelerators)}; device_plan=cpu_x2 is an example"
-        )
-    if config.partitioner.divides != "nothing":
-        raise partitioned_error(config, option, "which divides the graph among devices")
-    if config.exchange is not None:
-        raise ConfigError(
-            f"{option}: expected exchange=null, got an exchange, which sends rows that do not "
-            "change"
-        )
-    runtime = config.runtime
-    if runtime.accumulate != 1:
-        raise ConfigError(
-            f"runtime.accumulate={runtime.accumulate}: expected 1 with {option}, whose rows are "
-            "updated after each mini-batch"
-        )
-    if runtime.clip_norm is not None:
-        raise ConfigError(
-            f"runtime.clip_norm={runtime.clip_norm}: expected null with {option}, whose gradients "
-            "are no part of the norm"
-        )
 
 
 def parse_run_options(options: Any) -> RunConfig:

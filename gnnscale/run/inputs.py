@@ -185,10 +185,10 @@ def describe_use(inputs: TaskInputs, graph: Graph) -> str | None:
             f"{graph.name}: {features} are read where its label is predicted, and not by layers "
             f"of {model.name}; those of model={models} read them too"
         )
-    own = ", and modules of your own that take them (docs/your-model.md)"
+    custom = ", and modules of your own that take them (docs/your-model.md)"
     return (
         f"{graph.name}: {model.name} does not read the {features}; layers of model={models} do"
-        f"{own if models == _READ_EDGES else ''}"
+        f"{custom if models == _READ_EDGES else ''}"
     )
 
 

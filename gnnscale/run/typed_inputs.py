@@ -29,9 +29,8 @@ def read_by_type(model: ModelConfig, graph: Graph, *, seed: int | None) -> Graph
     """Return ``graph`` as ``model`` reads it: with rows of every vertex type, if it reads types.
 
     A graph without types becomes one with a type of vertices and a type of edges, except for a
-    custom model, which reads it as it is. Learned rows have
-    the initial values of ``seed``, or 0 for None. GraphError: a type has neither features nor
-    edges, of which degrees are.
+    custom model, which reads it as it is. Learned rows have the initial values of ``seed``, or 0
+    for None. GraphError: a type without features has no edges, and so no degrees.
     """
     if not isinstance(model, TypedModel | CustomModel):
         return graph

@@ -14,7 +14,7 @@ from typed_batches import schemas
 
 from gnnscale import Graph
 from gnnscale.core import GraphError
-from gnnscale.data.storage.store_check import verify_store
+from gnnscale.data.storage.store_verification import verify_store
 from gnnscale.data.typed_arrays import from_typed_arrays
 from gnnscale.graph import GraphSchema, TypedFeatures
 from gnnscale.run.tasks.base import edge_type_of_labels

@@ -11,7 +11,7 @@ import pytest
 from gnnscale import Graph
 from gnnscale.core import ConfigError, GraphError
 from gnnscale.data.splits import RandomSplit
-from gnnscale.data.storage.store_check import verify_store
+from gnnscale.data.storage.store_verification import verify_store
 from gnnscale.data.typed_arrays import from_typed_arrays
 from gnnscale.data.typed_dataset import TypedDataset, with_random_parts
 

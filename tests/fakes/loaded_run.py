@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from gnnscale.graph import Graph
-from gnnscale.inference.load_run import load_run, load_trained, open_run_task
+from gnnscale.inference.load_run import load_run, open_run_task
+from gnnscale.inference.trained_model import load_trained
 from gnnscale.nn import TrainableModel
 
 

@@ -10,7 +10,7 @@ import pytest
 from gnnscale import Graph, to_pyg
 from gnnscale.core import GraphError
 from gnnscale.data.split_input import with_random_split
-from gnnscale.data.storage.store_check import verify_store
+from gnnscale.data.storage.store_verification import verify_store
 from gnnscale.data.typed_arrays import from_typed_arrays
 from gnnscale.graph import are_labeled, check_labeled
 

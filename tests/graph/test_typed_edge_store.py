@@ -9,7 +9,7 @@ import pytest
 
 from gnnscale.core import GraphError
 from gnnscale.core.artifact import write_array
-from gnnscale.data.storage.store_check import verify_store
+from gnnscale.data.storage.store_verification import verify_store
 from gnnscale.data.typed_arrays import from_typed_arrays
 from gnnscale.graph import Graph
 

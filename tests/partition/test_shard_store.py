@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gnnscale.backend.feature_loading import FeatureLoader
 from gnnscale.core.errors import GraphError
 from gnnscale.data import from_arrays
-from gnnscale.data.storage.store_check import verify_store
+from gnnscale.data.storage.store_verification import verify_store
 from gnnscale.graph import Graph, Origin
 from gnnscale.nn import GAT, GCN, GIN, GraphSAGE
 from gnnscale.partition import Hash, PaGraph, view_of_part, write_part

@@ -13,10 +13,10 @@ from gnnscale.core.artifact.npy import map_npy
 from gnnscale.core.errors import GraphError
 from gnnscale.data import from_arrays
 from gnnscale.data.base import ExistingStore
-from gnnscale.data.storage.store_check import verify_store
+from gnnscale.data.storage.store_verification import verify_store
 from gnnscale.features import HostFeatures
 from gnnscale.graph import Graph
-from gnnscale.graph.graph import ShardedFeatures
+from gnnscale.graph.sharded_features import ShardedFeatures
 from gnnscale.partition import (
     P3,
     FromFile,

@@ -14,7 +14,7 @@ from typed_graphs import SCHEMAS, Lists, random_lists, shop, typed_graph
 
 from gnnscale.backend.feature_loading import typed_edge_attr
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.data.storage.store_check import verify_store
+from gnnscale.data.storage.store_verification import verify_store
 from gnnscale.graph import FeatureMatrix, Graph, GraphSchema, Split, TypedFeatures
 from gnnscale.partition import (
     P3,

@@ -7,7 +7,8 @@ from one_line import one_line
 
 from gnnscale.data import from_arrays
 from gnnscale.inference.evaluate import evaluate
-from gnnscale.inference.load_run import load_run, load_trained
+from gnnscale.inference.load_run import load_run
+from gnnscale.inference.trained_model import load_trained
 from gnnscale.run.commands import EvaluateConfig
 from gnnscale.run.inputs import describe_use, graph_read
 

@@ -13,7 +13,8 @@ from gnnscale.data.array_inputs import describe_graph, is_instance_of
 from gnnscale.data.peers import from_peer, is_peer
 from gnnscale.data.split_input import with_random_split
 from gnnscale.graph import ARRAYS, DEGREES, EDGE_ARRAYS, Graph, TypedFeatures
-from gnnscale.graph.store_format import label_entries, typed_features
+from gnnscale.graph.store_format import typed_features
+from gnnscale.graph.store_meta import label_entries
 
 #: Attributes of a graph that its store keeps next to the arrays.
 _VALUES = ["name", "feature_dtype", "num_features", "num_classes", "metric", "attainable_accuracy"]

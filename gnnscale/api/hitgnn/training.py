@@ -29,7 +29,7 @@ from gnnscale.core.errors import is_interrupted
 from gnnscale.core.process import SharedSetting
 from gnnscale.data import GraphSource
 from gnnscale.features import FeatureStoreConfig
-from gnnscale.inference.load_run import load_trained
+from gnnscale.inference.trained_model import load_trained
 from gnnscale.nn import ModelConfig, TrainableModel
 from gnnscale.partition import FromFile, PartitionerConfig, simple
 from gnnscale.planner import DevicePlanConfig

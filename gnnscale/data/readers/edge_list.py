@@ -21,7 +21,8 @@ from gnnscale.data.formats.text import COMMENTS, csv_columns, head_lines, refuse
 from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.data.structure_only import Structure
 from gnnscale.data.tables.batch import text_buffers
-from gnnscale.graph.store_format import METRICS, write_ids
+from gnnscale.graph.store_format import METRICS
+from gnnscale.graph.store_writer import write_ids
 
 _LOG = logging.getLogger(__name__)
 _COMMA = re.compile(r"\s*[^\s,]+\s*,")

@@ -19,7 +19,7 @@ from gnnscale.data.tables.batch import is_text
 from gnnscale.data.tables.feature_columns import FeatureColumns
 from gnnscale.data.tables.table import Table
 from gnnscale.data.tables.vertex_ids import IdMap
-from gnnscale.graph.store_format import write_ids
+from gnnscale.graph.store_writer import write_ids
 
 _LOG = logging.getLogger(__name__)
 #: Bytes of memory per vertex: label, part of the split, in-degree and offset.

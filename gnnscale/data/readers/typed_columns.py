@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from gnnscale.core import ConfigError, GraphError, brief
-from gnnscale.data.readers.table_options import check_columns
 from gnnscale.data.tables.categories import Column
 from gnnscale.data.tables.table import Table
 from gnnscale.graph import EdgeType
@@ -115,38 +114,6 @@ def end_columns(
         f"{table.path}: has no columns source and target, it has {listed(table.names)}; "
         f"dataset.ends={{{brief(key)}: [SOURCE, TARGET]}} names the columns of ids"
     )
-
-
-def check_edge_options(
-    edges: Collection[str],
-    ends: ColumnsByType,
-    features: ColumnsByType,
-    categories: ColumnsByType,
-    *,
-    weight: str | None,
-) -> None:
-    """Raise ConfigError for options by edge type that name no type of ``edges``, or wrong columns.
-
-    ``weight`` is the column of the weights, which is no feature.
-    """
-    for option, columns_of in (
-        *(("ends", ends), ("edge_features", features), ("edge_categories", categories)),
-    ):
-        for key in columns_of or ():
-            if key not in edges:
-                raise ConfigError(
-                    f"dataset.{option}: {brief(key)}: expected an edge type of dataset.edges, got "
-                    f"none of {listed(edges)}"
-                )
-    for key, columns in (ends or {}).items():
-        if len(columns) != 2 or columns[0] == columns[1]:
-            raise ConfigError(
-                f"dataset.ends: {brief(key)}: expected two columns, [SOURCE, TARGET], got "
-                f"[{', '.join(map(brief, columns))}]"
-            )
-    for key in {*(features or ()), *(categories or ())}:
-        used = (weight, *(ends or {}).get(key, ()))
-        check_columns("edge_", (features or {}).get(key, []), (categories or {}).get(key), used)
 
 
 def columns_of_run(

@@ -247,11 +247,11 @@ def _read_batch(
     num_kept = int(np.count_nonzero(mask))
     src, dst = ends if num_kept == len(mask) else (vertices[mask] for vertices in ends)
     has_values = edge.weight is not None or features is not None
-    kept = batch.filtered(mask) if has_values else batch
+    valid = batch.filtered(mask) if has_values else batch
     return _Part(
         *(src, dst),
-        None if edge.weight is None else read_weights(kept, edge.weight),
-        None if features is None else features.of_batch(kept),
+        None if edge.weight is None else read_weights(valid, edge.weight),
+        None if features is None else features.of_batch(valid),
         num_empty=num_rows - len(batch) + num_known - num_kept,
         num_unknown=len(batch) - num_known,
     )

@@ -1,12 +1,12 @@
 """Tables of several types of vertices and edges, and tables with foreign keys."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-from gnnscale.core import ConfigError, GraphError, brief, check_choice, suggestion
+from gnnscale.core import ConfigError, GraphError, brief, check_choice
 from gnnscale.core.config.typed import MAPPING_HINT
 from gnnscale.core.config.untrusted import names
 from gnnscale.data.base import StoredDataset
@@ -22,17 +22,20 @@ from gnnscale.data.readers.table_options import (
     with_options_of,
 )
 from gnnscale.data.readers.typed_columns import (
-    check_edge_options,
     columns_of_run,
     end_columns,
     id_column,
-    listed,
     parse_edge_type,
-    parse_foreign_key,
-    reverse_type,
 )
 from gnnscale.data.readers.typed_edge_reading import EdgeTable
 from gnnscale.data.readers.typed_reading import TypedReading, TypedTableOptions, VertexTable
+from gnnscale.data.readers.typed_table_checks import (
+    check_edge_options,
+    check_edge_types,
+    check_labels,
+    check_vertex_options,
+    foreign_key_types,
+)
 from gnnscale.data.source import GraphSource
 from gnnscale.data.storage import remote
 from gnnscale.data.storage.store_check import RawFile
@@ -150,9 +153,7 @@ class TypedTables(TypedDataset):
                 if name is not None:
                     check_file_name(f"{option}.{key}", name)
         if self.vertices is not None:  # in predictions, a run's tables supply types that are unset
-            self._check_target()
-            self._check_keys()
-            self._check_edge_types()
+            self._check_types()
 
     @property
     def _vertex_files(self) -> dict[str, str | None]:
@@ -173,78 +174,21 @@ class TypedTables(TypedDataset):
             return dict(self.label)
         return {} if self.target is None else {self.target: str(self.label)}
 
-    def _check_target(self) -> None:
-        if isinstance(self.label, Mapping):
-            if self.target is not None:
-                raise ConfigError(
-                    f"dataset.target={brief(self.target)}: expected null, as dataset.label names "
-                    f"the labeled types ({listed(self.label)}); task.target trains some of them"
-                )
-            columns = [*self.label.values()]
-        else:
-            columns = [] if self.label is None else [self.label]
-        if not all(isinstance(column, str) for column in columns):
-            raise ConfigError(
-                f"dataset.label={brief(self.label)}: expected a column, or columns by vertex type, "
-                "as {user: fan, item: kind}"
-            )
-        if not isinstance(self.label, Mapping) and (self.target is None) != (self.label is None):
-            lacking, has = ("target", "label") if self.target is None else ("label", "target")
-            what = "the type of the labeled vertices" if self.target is None else "their column"
-            raise ConfigError(
-                f"dataset.{has}={brief(getattr(self, has))}: expected dataset.{lacking} too, {what}"
-            )
-        if not self._labels and self.split == "random":
-            raise ConfigError("dataset.split=random: dataset.target=null leaves nothing to split")
-        for name in self._labels:
-            option = "label" if isinstance(self.label, Mapping) else "target"
-            self._check_type(option, name, needs_table=True)
-
-    def _check_keys(self) -> None:
-        """Raise ConfigError for a key of an option by type that names no such type or table."""
-        if not (self.id is None or isinstance(self.id, (str, Mapping))):
-            raise ConfigError(
-                f"dataset.id={brief(self.id)}: expected a column, or columns by vertex type"
-            )
-        by_type: dict[str, Iterable[str]] = {
-            "id": self.id if isinstance(self.id, Mapping) else (),
-            "features": self.features or (),
-            "categories": self.categories or (),
-            "label_kind": self.label_kind if isinstance(self.label_kind, Mapping) else (),
-        }
-        for option, keys in by_type.items():
-            for key in keys:
-                self._check_type(option, key, needs_table=True)
+    def _check_types(self) -> None:
+        """Raise ConfigError for options that do not fit the types of vertices and edges."""
+        vertices = self._vertex_files
+        check_labels(self.target, self.label, vertices, is_random=self.split == "random")
+        check_vertex_options(
+            vertices,
+            id=self.id,
+            features=self.features,
+            categories=self.categories,
+            label_kind=self.label_kind,
+        )
         edge_options = (self.ends, self.edge_features, self.edge_categories)
         check_edge_options(self._edge_files, *edge_options, weight=self.weight)
-
-    def _check_type(self, option: str, name: str, *, needs_table: bool = False) -> None:
-        if name not in self._vertex_files:
-            raise ConfigError(
-                f"dataset.{option}: {brief(name)}: expected a type of dataset.vertices, which are "
-                f"{listed(self._vertex_files)}{suggestion(name, self._vertex_files)}"
-            )
-        if needs_table and self._vertex_files[name] is None:
-            raise ConfigError(
-                f"dataset.{option}: {brief(name)}: expected a type with a table, got null in "
-                "dataset.vertices"
-            )
-
-    def _check_edge_types(self) -> None:
-        """Raise ConfigError for an invalid or repeated edge type, or a type without vertices."""
         types = [*self._edge_types().values(), *self._foreign_key_types()]
-        with_reverse = [*types, *(map(reverse_type, types) if self.reverse else ())]
-        for number, edge_type in enumerate(with_reverse):
-            if edge_type in with_reverse[:number]:
-                hint = "; dataset.reverse=false adds no reverse types" if self.reverse else ""
-                raise ConfigError(f"dataset.edges: {edge_type}: appears twice{hint}")
-        ends = {end for edges in types for end in (edges.source, edges.destination)}
-        for name, file in self._vertex_files.items():
-            if file is None and name not in ends:
-                raise ConfigError(
-                    f"dataset.vertices: {brief(name)}: expected a file, as null takes the ids in "
-                    "the edges as vertices, and no edge type has this type"
-                )
+        check_edge_types(types, vertices, reverse=self.reverse)
 
     def _edge_types(self) -> dict[str, EdgeType]:
         """Return the edge types by their keys in ``edges``; ConfigError: a key is invalid."""
@@ -252,13 +196,7 @@ class TypedTables(TypedDataset):
 
     def _foreign_key_types(self) -> list[EdgeType]:
         """Return the edge types of ``foreign_keys``; ConfigError: a key or type is invalid."""
-        types = []
-        for key, target in self._keys.items():
-            edge_type = parse_foreign_key(key, target, self._vertex_files)
-            self._check_type("foreign_keys", edge_type.source, needs_table=True)
-            self._check_type("foreign_keys", target)
-            types.append(edge_type)
-        return types
+        return foreign_key_types(self._keys, self._vertex_files)
 
     def raw_files(self) -> list[Path]:
         """Return the files of the vertices, then those of the edges."""

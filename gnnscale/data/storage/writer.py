@@ -16,7 +16,7 @@ from gnnscale.data.storage.edge_writer import EdgeWriter
 from gnnscale.data.storage.feature_writer import FeatureWriter, stored_type
 from gnnscale.data.storage.options import StoreOptions
 from gnnscale.data.storage.store_check import RawFile
-from gnnscale.graph import store_format, vertex_dtype
+from gnnscale.graph import store_meta, vertex_dtype
 
 SPLITS = ("train", "valid", "test")
 
@@ -190,7 +190,7 @@ class StoreWriter:
         edge_labels = self.edges.write_labels(SPLITS)
         if self.edges.has_features:
             self.edges.finish_features()
-        store_format.write_meta(
+        store_meta.write_meta(
             self.path,
             {**self.edges.arrays, "features": features.entry, **arrays},
             name=name,

@@ -19,7 +19,7 @@ from gnnscale.features.sharded.exchange import LocalShard, ShardExchange, copy_r
 from gnnscale.features.sharded.transport import RemoteReader, ShardTransport
 from gnnscale.features.tiered.buffer import MappedRows, SourceReads
 from gnnscale.features.tiered.sizing import Misses, TierSizes
-from gnnscale.graph.graph import ShardedFeatures
+from gnnscale.graph.sharded_features import ShardedFeatures
 
 #: Exchanges whose rows are on their way at a time, each over its own connections.
 _CONCURRENT_EXCHANGES = 3

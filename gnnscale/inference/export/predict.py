@@ -17,7 +17,7 @@ from gnnscale.data.tables.categories import UNSEEN_POLICIES
 from gnnscale.data.tables.selection import select_vertices
 from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
-from gnnscale.inference import load_run
+from gnnscale.inference import load_run, trained_model
 from gnnscale.inference.export import outputs, writers
 from gnnscale.inference.export.link_ends import LinkEnds, find_candidates, find_known
 from gnnscale.inference.known_edges import KNOWN
@@ -26,8 +26,8 @@ from gnnscale.nn.link_decoder import EdgeModel, LinkModel
 from gnnscale.planner import MAX_THREADS
 from gnnscale.run import INFERENCE, EvaluationOptions, SavedRunOptions
 from gnnscale.run.checkpoint.input_schema import InputSchema
+from gnnscale.run.tasks import TaskConfig
 from gnnscale.run.tasks.base import Task
-from gnnscale.run.tasks.options import TaskConfig
 
 _LOG = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class _OpenedRun:
 
     config: PredictConfig
     options: EvaluationOptions  #: options of inference
-    trained: load_run.TrainedModel
+    trained: trained_model.TrainedModel
     graph: Graph
     task: Task | None  #: the run's task; None: ``graph`` is another graph
     task_options: TaskConfig  #: options of the run's task
@@ -217,18 +217,18 @@ def _open(config: PredictConfig) -> _OpenedRun:
     torch.set_num_threads(config.num_threads)
     task = None
     if config.graph is None:
-        task, trained = load_run.open_trained(config.run, run)
+        task, trained = trained_model.open_trained(config.run, run)
         graph = task.graph
     else:
-        trained = load_run.load_trained(config.run, run)
+        trained = trained_model.load_trained(config.run, run)
         schema = trained.signature
-        load_run.check_predicts_others(run, schema)
+        trained_model.check_predicts_others(run, schema)
         parts = (config.vertices, config.candidates, config.edges)
         splits = any(isinstance(part, str) and part in EDGES[1:] for part in parts)
         source = config.graph.with_options(run.dataset, config.graph_options)
         # Only the feature columns that the model reads are converted.
         source = source.to_predict(schema.trained_columns, splits=splits)
-        graph = load_run.open_other(run, trained, source.open(), unseen=config.unseen)
+        graph = trained_model.open_other(run, trained, source.open(), unseen=config.unseen)
     takes_own = config.top is not None and config.candidates is None and task is not None
     candidates = load_run.run_candidates(run, config.run, graph) if takes_own else None
     return _OpenedRun(

@@ -14,7 +14,8 @@ from gnnscale.inference.export.dgl_modules import DGL
 from gnnscale.inference.export.module_export import Program, literal, reads_weights
 from gnnscale.inference.export.pyg_modules import PYG
 from gnnscale.inference.export.typed_modules import TypedProgram
-from gnnscale.inference.load_run import TrainedModel, load_run, load_trained
+from gnnscale.inference.load_run import load_run
+from gnnscale.inference.trained_model import TrainedModel, load_trained
 from gnnscale.nn import GNN, ModelConfig, TrainableModel, TypedGNN, TypedModel, user_module
 from gnnscale.nn import link_decoder as links
 from gnnscale.run.commands import SavedRunOptions

@@ -1,7 +1,6 @@
 """Input schema of a trained model: sizes, names and scaling of its features and classes."""
 
 import json
-import operator
 import re
 import zlib
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -29,12 +28,11 @@ from gnnscale.graph import (
     Graph,
     InputTypes,
     SplitLabels,
-    TypedFeatures,
 )
-from gnnscale.graph.schema import ONLY_VERTEX
 from gnnscale.nn.losses import label_kind
 from gnnscale.run.checkpoint import INPUT_SCHEMA
-from gnnscale.run.checkpoint.fit_features import ColumnFeatures, FeatureFit, describe, join_names
+from gnnscale.run.checkpoint.fit_features import ColumnFeatures, FeatureFit, describe
+from gnnscale.run.checkpoint.fit_types import TypeFit, check_types, features_by_type
 
 _LABELS = Literal["classes", "multilabel", "regression"]
 #: Maximum size of the file; names of columns and of classes take at most 1 MiB each.
@@ -209,32 +207,12 @@ class InputSchema:
         names, order or scaling, or a category is new and ``unseen`` is ``refuse``.
         """
         if self.types is not None or graph.types is not None:
-            self._check_types(graph)
-            return self._fit_edge_types(self._fit_types(graph, unseen), unseen)
+            return self._fit_types(graph, unseen)
         if self.num_edge_features:
             graph = self._fit_edges(graph, unseen)
         elif graph.num_edge_features:
             graph = graph.without_edge_features()
         return self._fit_vertices(graph, unseen)
-
-    def _check_types(self, graph: Graph) -> None:
-        """Raise ConfigError unless ``graph`` has the types of training, in this order."""
-        types = graph.input_types
-        if types is None or self.types is None:
-            has, trained = ("no types", "types") if types is None else ("types", "no types")
-            raise ConfigError(
-                f"dataset: vertices of {describe(graph)} have {has}, and the run was trained on "
-                f"{self.graph}, whose vertices have {trained}"
-            )
-        for what, names, expected in (
-            ("vertex types", [*types.widths], [*self.types.widths]),
-            ("edge types", *(["-".join(t) for t in s.edges] for s in (types, self.types))),
-        ):
-            if names != expected:
-                raise ConfigError(
-                    f"dataset: {describe(graph)} has the {what} {join_names(names)}, and the run "
-                    f"was trained on {join_names(expected)} of {self.graph}, in this order"
-                )
 
     def check_weights(self, graph: Graph) -> None:
         """Raise ConfigError if only one of ``graph`` and the training graph has edge weights."""
@@ -322,91 +300,22 @@ class InputSchema:
         return replace(graph, edges=replace(edges, features=matrix.rows))
 
     def _fit_types(self, graph: Graph, unseen: str) -> Graph:
-        """Return a graph with types, its features arranged and scaled type by type."""
-        features: object = graph.features
-        assert isinstance(features, TypedFeatures)
-        assert self.types is not None
-        columns, scalings = read_type_columns(graph), standardize.read_type_scaling(graph)
-        has_types = not graph.schema.is_homogeneous or graph.vertex_types != [ONLY_VERTEX]
-        matrices = list(features.matrices)
-        for number, (name, width) in enumerate(self.types.widths.items()):
-            matrix = matrices[number]
-            assert matrix is not None, "read_by_type gives every type rows"
-            matrices[number] = self._fit(
-                graph,
-                matrix,
-                ColumnFeatures(
-                    num_features=matrix.width,
-                    columns=columns.get(name),
-                    scaling=scalings.get(name),
-                ),
-                ColumnFeatures(
-                    num_features=width,
-                    columns=self.type_columns.get(name),
-                    scaling=self.type_scaling.get(name),
-                ),
-                unseen=unseen,
-                of_type=name if has_types else None,
-            )
-        if all(map(operator.is_, matrices, features.matrices)):
-            return graph
-        rows: Any = TypedFeatures(
-            matrices, learned=features.learned, learned_rows=features.learned_rows
-        )
-        return replace(graph, features=rows)
-
-    def _fit_edge_types(self, graph: Graph, unseen: str) -> Graph:
-        """Return a graph with types, the features of its edges arranged and scaled type by type.
-
-        Edge types that share features share the result.
-        """
-        edges, widths = graph.edges, self._edge_widths
-        if not any(widths.values()):
-            return graph if edges.by_type is None else graph.without_edge_features()
-        present = (None,) * len(widths) if edges.by_type is None else edges.by_type.matrices
-        columns = read_type_columns(graph, edges=True)
-        scalings = standardize.read_type_scaling(graph, edges=True)
-        is_named = graph.vertex_types != [ONLY_VERTEX]
-        matrices: list[FeatureMatrix | None] = []
-        fitted: dict[int, FeatureMatrix] = {}
-        for number, (name, width) in enumerate(widths.items()):
-            own = present[number]
-            key = -1 - number if own is None else id(own)
-            if width and key not in fitted:
-                matrix = _without_columns(graph, number, width) if own is None else own
-                is_labeled = number == edges.labeled_type and edges.ends is not None
-                fitted[key] = self._fit(
-                    graph,
-                    matrix,
-                    ColumnFeatures(
-                        num_features=matrix.width,
-                        columns=columns.get(name),
-                        scaling=scalings.get(name),
-                    ),
-                    ColumnFeatures(
-                        num_features=width,
-                        columns=self.edge_type_columns.get(name),
-                        scaling=self.edge_type_scaling.get(name),
-                    ),
-                    unseen=unseen,
-                    # A row of zeros may follow those of labeled edges.
-                    count=len(edges.ends) if is_labeled and edges.ends is not None else None,
-                    of_edges=True,
-                    of_type=name if is_named else None,
-                )
-            matrices.append(fitted[key] if width else None)
-        if edges.by_type is not None and all(map(operator.is_, matrices, present)):
-            return graph
-        rows = np.zeros(graph.num_edges, np.uint32) if edges.rows is None else edges.rows
-        return replace(graph, edges=replace(edges, rows=rows, by_type=TypedFeatures(matrices)))
-
-
-def _without_columns(graph: Graph, edge_type: int, width: int) -> FeatureMatrix:
-    """Return features of an edge type without any: of width 0, or of ``width`` without edges."""
-    rows = graph.schema.rows(edge_type)
-    has_edges = bool((graph.indptr[1:][rows] != graph.indptr[:-1][rows]).any())
-    shape = (0, 0 if has_edges else width)
-    return FeatureMatrix(rows=np.empty(shape, np.float32), dtype="float32", width=shape[1])
+        """Return a graph with types, features of vertices and edges as in training."""
+        types = check_types(graph, self.types, self.graph)
+        graph = TypeFit(
+            graph=graph,
+            trained_on=self.graph,
+            trained=features_by_type(types.widths, self.type_columns, self.type_scaling),
+            unseen=unseen,
+        ).vertices()
+        widths, scalings = self._edge_widths, self.edge_type_scaling
+        return TypeFit(
+            graph=graph,
+            trained_on=self.graph,
+            trained=features_by_type(widths, self.edge_type_columns, scalings),
+            unseen=unseen,
+            of_edges=True,
+        ).edges()
 
 
 def write_input_schema(directory: Path, schema: InputSchema) -> None:

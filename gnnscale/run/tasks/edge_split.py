@@ -11,8 +11,7 @@ import numpy as np
 from gnnscale.core import Array, ConfigError, GraphError, IntArray, brief
 from gnnscale.core.artifact import ArrayEntry, NpyWriter, artifact_type, digest, files
 from gnnscale.data.validation import check_ids, check_weights
-from gnnscale.graph import EdgeData, Graph, GraphSchema, Origin, Relation
-from gnnscale.graph import store_format as graph_store
+from gnnscale.graph import EdgeData, Graph, GraphSchema, Origin, Relation, store_arrays
 from gnnscale.graph.typed_edge_store import check_row_numbers
 from gnnscale.partition.store import check_graph, describe
 from gnnscale.run.tasks import edge_structure as structure
@@ -246,7 +245,7 @@ def _check_arrays(path: Path, arrays: dict[str, Array], graph: Graph) -> None:
         raise GraphError(
             f"{path / 'indptr.npy'}: expected {len(graph.indptr)} offsets, got {len(indptr)}"
         )
-    graph_store.check_offsets(path / "indptr.npy", indptr, len(indices))
+    store_arrays.check_offsets(path / "indptr.npy", indptr, len(indices))
     for name in ("indices", *PARTS):
         file, edges = path / f"{name}.npy", arrays[name]
         if len(edges) > graph.num_edges or (name in PARTS and not len(edges)):

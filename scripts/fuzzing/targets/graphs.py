@@ -16,7 +16,7 @@ from gnnscale.data.tables.feature_columns import read_edge_columns
 from gnnscale.data.tables.vertex_ids import read_classes, read_ids
 from gnnscale.features import HostFeatures, PreaggregatedFeatures
 from gnnscale.graph import EdgeData, Graph, Origin
-from gnnscale.graph.graph import ShardedFeatures
+from gnnscale.graph.sharded_features import ShardedFeatures
 from gnnscale.inference.export.outputs import RowIds
 from gnnscale.nn import GCN, GIN, GraphSAGE
 from gnnscale.partition import Hash, PaGraph, write_part

@@ -21,7 +21,7 @@ from gnnscale.data.storage.standardize import read_scaling
 from gnnscale.data.tables.categories import Column, TrainedColumns
 from gnnscale.data.tables.feature_columns import read_columns, read_edge_columns
 from gnnscale.graph import Graph
-from gnnscale.graph.store_format import read_meta
+from gnnscale.graph.store_meta import read_meta
 
 VERTICES = "id,label,split,a,b\n70,0,train,1,2\n5,1,val,3,4.5\n-8,1,TEST,5,6\n9,,,7,8\n"
 EDGES = "source,target\n70,5\n9,5\n5,70\n70,-8\n"

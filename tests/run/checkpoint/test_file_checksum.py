@@ -10,7 +10,7 @@ import torch
 from one_line import one_line
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.inference.load_run import load_trained
+from gnnscale.inference.trained_model import load_trained
 from gnnscale.run.checkpoint import BEST, INPUT_SCHEMA, LAST
 from gnnscale.run.checkpoint.file import (
     UNCHECKED_VERSION,

@@ -54,7 +54,7 @@ READERS = {
     "readers": "data.formats data.readers data.structure_only",
     "run": "api.run data.tables.selection core.config.untrusted core.config.yaml_file "
     "report.steps report.sweep core.config.run_directory",
-    "store": "core.artifact graph.store_format data.tables.vertex_ids data.storage",
+    "store": "core.artifact graph.store_meta data.tables.vertex_ids data.storage",
     "tables": "data.tables",
     "vendor": "fpga_design.design fpga_design.vendor",
 }

@@ -17,7 +17,7 @@ from gnnscale.distributed.sockets import PeerLostError
 from gnnscale.features import DiskRows
 from gnnscale.features.sharded.exchange import owners_of
 from gnnscale.features.sharded.store import ShardedStore
-from gnnscale.graph.graph import ShardedFeatures
+from gnnscale.graph.sharded_features import ShardedFeatures
 
 #: A process whose peer is gone has to notice within this.
 _NOTICED_S = 5.0

@@ -13,7 +13,7 @@ from gnnscale.distributed.sockets import PeerLostError
 from gnnscale.features import DiskRows
 from gnnscale.features.sharded.exchange import owners_of
 from gnnscale.features.sharded.store import ShardedStore
-from gnnscale.graph.graph import ShardedFeatures
+from gnnscale.graph.sharded_features import ShardedFeatures
 
 NUM_ROWS, WIDTH = 1000, 3
 STEPS = 40

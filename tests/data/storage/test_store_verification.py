@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gnnscale.data.storage.options import StoreOptions
-from gnnscale.data.storage.store_check import verify_store
+from gnnscale.data.storage.store_verification import verify_store
 from gnnscale.data.storage.writer import StoreWriter
 
 

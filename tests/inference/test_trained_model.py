@@ -9,7 +9,8 @@ import pytest
 from learnt import same
 from one_line import one_line
 
-from gnnscale.inference.load_run import load_run, load_trained, open_run_task
+from gnnscale.inference.load_run import load_run, open_run_task
+from gnnscale.inference.trained_model import load_trained
 from gnnscale.run.checkpoint import INPUT_SCHEMA
 from gnnscale.run.checkpoint.input_schema import InputSchema
 
