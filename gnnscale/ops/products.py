@@ -40,18 +40,11 @@ def product(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
         layer: a layer with float32 weights.
         x: ``[..., in_features]`` float32, on any device.
     """
-    if torch.is_grad_enabled() and not _takes_onednn(x, layer.weight.numel()):
-        return layer(x)  # type: ignore[no-any-return]
-    return affine(x, layer.weight, layer.bias)
-
-
-def affine(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """Return ``x W^T + b``, differentiable; ``weight`` is ``[outputs, inputs]`` float32."""
     if not torch.is_grad_enabled():
-        return multiply(x, weight, bias)
-    if not _takes_onednn(x, weight.numel()):
-        return nn.functional.linear(x, weight, bias)
-    out: torch.Tensor = _Product.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+        return multiply(x, layer.weight, layer.bias)
+    if not _takes_onednn(x, layer.weight.numel()):
+        return layer(x)  # type: ignore[no-any-return]
+    out: torch.Tensor = _Product.apply(x, layer.weight, layer.bias)  # type: ignore[no-untyped-call]
     return out
 
 
