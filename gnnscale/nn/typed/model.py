@@ -100,8 +100,8 @@ class TypedGNN(TrainableModel):
     def forward(self, batch: MiniBatch, inputs: Inputs) -> Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32, type after type.
 
-        ``inputs`` is what ``load`` returns. A batch of a graph without types has
-        one type of vertices and edges, and ``inputs.x`` are the rows.
+        ``inputs`` is what ``load`` returns. A batch of a graph without types has one type of
+        vertices and edges, and ``inputs.x`` are the rows.
         """
         batch = inputs.with_edges(batch)
         typed = batch if isinstance(batch, TypedMiniBatch) else as_typed(batch)
