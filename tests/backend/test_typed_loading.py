@@ -26,7 +26,7 @@ def test_learned_rows_are_read_in_the_step_and_counted_before() -> None:
     features: Any = graph.features
     table = torch.from_numpy(features.learned_rows)
     model.vertex_rows = LearnedEmbedding(table, ROW_OPTIMIZERS["adam"])
-    model.layers[0].encodes_means = lambda *_: True  # otherwise rows would be aggregated
+    model.layers[0].encodes_means = lambda *_: True  # features are aggregated without learned rows
     loader = TypedLoader(graph, model, num_threads=1, store=None)
     batch = TypedSampler(graph, fanouts=[3, 2]).sample(np.arange(9, 14, dtype=np.int32), 0)
     tags, users, items = batch.type_sizes

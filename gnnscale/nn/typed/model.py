@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnscale.features import FeatureStore
-from gnnscale.features.typed import SourceRows, TypedStore
+from gnnscale.features.typed import TypedStore
 from gnnscale.nn.base import Inputs, TrainableModel
 from gnnscale.nn.conv.linear import Degrees, linear
 from gnnscale.nn.cost import LayerCost
@@ -100,8 +100,8 @@ class TypedGNN(TrainableModel):
     def forward(self, batch: MiniBatch, inputs: Inputs) -> Tensor:
         """Return the seeds' logits ``[num_seeds, num_classes]`` float32, type after type.
 
-        ``inputs`` is what ``load`` returns. A batch of a graph without types has
-        one type of vertices and edges, and ``inputs.x`` are the rows.
+        ``inputs`` is what ``load`` returns. A batch of a graph without types has one type of
+        vertices and edges, and ``inputs.x`` are the rows.
         """
         batch = inputs.with_edges(batch)
         typed = batch if isinstance(batch, TypedMiniBatch) else as_typed(batch)
@@ -167,17 +167,17 @@ class TypedGNN(TrainableModel):
         """Return the first layer's output, and the rows that a residual adds, if there is one."""
         rows: Sequence[Tensor] = inputs.rows or (inputs.x,)
         layer = self._means_layer(block)
-        if layer is None or any(part.requires_grad for part in rows):
+        learned_widths = {part.shape[1] for part in rows if part.requires_grad}
+        if layer is None or len(learned_widths) > 1:
             encoded = [self.encode(number, part) for number, part in enumerate(rows)]
             return self.layers[0](encoded, block), encoded
         encoders: Any = self.encoders
-        if not inputs.aggregated:
-            sources, threads = list(map(SourceRows.of, rows)), torch.get_num_threads()
-            rows = layer.columns(sources, block, num_threads=threads)
-        out = layer.forward_columns(rows, block, encoders)
+        multiply = layer.forward_columns if inputs.aggregated else layer.forward_encoded
+        out = multiply(rows, block, encoders)
         if not self.residual:
             return out, ()
-        own = [part[:, :width] for part, width in zip(rows, self.input_widths, strict=True)]
+        sizes = zip(rows, block.dst_sizes, self.input_widths, strict=True)
+        own = [part[:size, :width] for part, size, width in sizes]
         return out, [self.encode(number, part) for number, part in enumerate(own)]
 
     def _means_layer(self, block: TypedBlock) -> RelationalLayer | None:

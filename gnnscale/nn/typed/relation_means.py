@@ -67,10 +67,26 @@ class MeanColumns:
     means: tuple[RelationMean, ...]  #: edge types with edges
     has_shares: bool = False
 
+    @property
+    def types(self) -> list[int]:
+        """Vertex types of the own row and of the sources of each mean."""
+        return [self.vertex_type, *(mean.source for mean in self.means)]
+
+    def weights_of(self, weight: Tensor, widths: Sequence[int], needed: Sequence[bool]) -> Tensor:
+        """Return the columns of ``weight`` that multiply rows of the vertex types ``needed``.
+
+        ``widths`` are those of the rows of each type.
+        """
+        types = self.types
+        if not self.has_shares and all(needed[number] for number in types):
+            return weight
+        parts = torch.split(weight, [widths[number] + self.has_shares for number in types], 1)
+        pairs = zip(types, parts, strict=True)
+        return torch.cat([part[:, : widths[t]] for t, part in pairs if needed[t]], 1)
+
     def build(self, rows: Sequence[SourceRows], *, num_threads: int) -> Tensor:
         """Return the columns ``[num_dst, sum of widths]`` of ``rows``, by vertex type."""
-        types = [self.vertex_type, *(mean.source for mean in self.means)]
-        widths = [rows[number].width + self.has_shares for number in types]
+        widths = [rows[number].width + self.has_shares for number in self.types]
         out = ops.empty((self.num_dst, sum(widths)), torch.float32)
         root, *parts = torch.split(out, widths, 1)
         x = rows[self.vertex_type]
@@ -86,17 +102,22 @@ class MeanColumns:
 
 
 class _MeansProduct(torch.autograd.Function):
-    """``columns(rows) W^T + b`` for each vertex type; all columns have a gradient, or no rows."""
+    """``columns(rows) W^T + b`` for each vertex type."""
 
     @staticmethod
-    def forward(ctx: Any, columns: Sequence[MeanColumns], *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, columns: Sequence[MeanColumns | Tensor], *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
         number = len(columns)
-        rows, weights, biases = (tensors[i * number : (i + 1) * number] for i in range(3))
-        sources = [SourceRows.of(part) for part in rows]
-        threads = torch.get_num_threads()
-        products = [of_type.build(sources, num_threads=threads) for of_type in columns]
+        weights, biases = tensors[-2 * number : -number], tensors[-number:]
+        rows = tensors[: -2 * number]
+        sources, threads = list(map(SourceRows.of, rows)), torch.get_num_threads()
+        products = [
+            part if isinstance(part, Tensor) else part.build(sources, num_threads=threads)
+            for part in columns
+        ]
         ctx.columns = columns
-        ctx.num_rows = [len(part) for part in rows]
+        ctx.shapes = [(len(part), part.shape[1]) for part in rows]
         ctx.save_for_backward(*products, *weights)
         return tuple(map(multiply, products, weights, biases))
 
@@ -105,26 +126,26 @@ class _MeansProduct(torch.autograd.Function):
         number = len(ctx.columns)
         built, weights = ctx.saved_tensors[:number], ctx.saved_tensors[number:]
         grads = tuple(grad.contiguous() for grad in grads)
-        needs_rows = ctx.needs_input_grad[1 : 1 + number]
-        row_grads: Sequence[Tensor | None] = [None] * number
+        needs_rows = ctx.needs_input_grad[1 : 1 + len(ctx.shapes)]
+        row_grads: Sequence[Tensor | None] = [None] * len(ctx.shapes)
         if any(needs_rows):
-            row_grads = _row_gradients(ctx.columns, ctx.num_rows, grads, weights)
+            row_grads = _row_gradients(ctx.columns, ctx.shapes, grads, weights, needs_rows)
         weight_grads = map(weight_gradient, built, grads)
         return None, *row_grads, *weight_grads, *(grad.sum(0) for grad in grads)
 
 
 def multiply_means(
     rows: Sequence[Tensor],
-    columns: Sequence[MeanColumns],
+    columns: Sequence[MeanColumns | Tensor],
     weights: Sequence[Tensor],
     biases: Sequence[Tensor],
 ) -> list[Tensor]:
     """Return ``columns(rows) W^T + b``, ``[num_dst, width_out]``, of each vertex type.
 
     Args:
-        rows: by vertex type ``[num_src, width]`` float32. If they need a gradient, all have the
-            same width.
-        columns: the columns of each vertex type.
+        rows: by vertex type ``[num_src, width]`` float32. Those that need a gradient have one
+            width. Empty: ``columns`` are built.
+        columns: the columns of each vertex type, or what their ``build`` returns.
         weights: by vertex type ``[width_out, sum of widths]``.
         biases: by vertex type ``[width_out]``.
     """
@@ -134,33 +155,39 @@ def multiply_means(
 
 def _row_gradients(
     columns: Sequence[MeanColumns],
-    num_rows: Sequence[int],
+    shapes: Sequence[tuple[int, int]],
     grads: Sequence[Tensor],
     weights: Sequence[Tensor],
-) -> list[Tensor]:
-    """Return the gradient of the rows of each vertex type, from those of all products.
+    needed: Sequence[bool],
+) -> list[Tensor | None]:
+    """Return the gradient of the rows of the vertex types ``needed``, from those of all products.
 
-    The gradients of all columns lie in one matrix, with a row for each own row and each mean: a
-    single pass sums all that a source has part in.
+    The gradients of their columns lie in one matrix, with a row for each own row and each mean: a
+    single pass sums all that a source has part in. ``shapes`` are those of the rows of each type.
     """
-    strides = [1 + len(of_type.means) for of_type in columns]
+    strides = [sum(needed[number] for number in of_type.types) for of_type in columns]
     sizes = [of_type.num_dst * stride for of_type, stride in zip(columns, strides, strict=True)]
     first_rows = np.concatenate([[0], np.cumsum(sizes)]).tolist()
-    width = weights[0].shape[1] // strides[0]
+    widths = [width for _, width in shapes]
+    width = widths[needed.index(True)]
     flat = ops.empty((first_rows[-1], width), torch.float32)
-    own_rows, sources = [], [_SourceEdges() for _ in columns]
+    own_rows, sources = [flat] * len(columns), [_SourceEdges() for _ in columns]
     for of_type, first, stride, grad, weight in zip(
         columns, first_rows, strides, grads, weights, strict=False
     ):
+        if not stride:
+            continue
         numbers = np.arange(first, first + of_type.num_dst * stride, stride, dtype=np.int32)
         part = flat[first : first + len(numbers) * stride].view(len(numbers), stride * width)
-        multiply_into(grad, weight.t(), out=part)
-        own_rows.append(part[:, :width])
-        for position, mean in enumerate(of_type.means, 1):
+        multiply_into(grad, of_type.weights_of(weight, widths, needed).t(), out=part)
+        own_rows[of_type.vertex_type] = part[:, :width]
+        means = [mean for mean in of_type.means if needed[mean.source]]
+        for position, mean in enumerate(means, stride - len(means)):
             sources[mean.source].add(mean, numbers + np.int32(position))
+    threads = torch.get_num_threads()
     return [
-        edges.sums(flat, root, count).total(torch.float32, num_threads=torch.get_num_threads())
-        for edges, root, count in zip(sources, own_rows, num_rows, strict=True)
+        edges.sums(flat, root, count).total(torch.float32, num_threads=threads) if need else None
+        for edges, root, (count, _), need in zip(sources, own_rows, shapes, needed, strict=True)
     ]
 
 

@@ -9,7 +9,6 @@ from gnnscale.features.typed import SourceRows
 from gnnscale.graph import GraphSchema
 from gnnscale.nn.typed.layer import TypedLayer
 from gnnscale.nn.typed.relation_means import MeanColumns, RelationMean, multiply_means
-from gnnscale.ops.products import affine
 from gnnscale.sampling import TypedBlock
 
 
@@ -108,25 +107,33 @@ class RelationalLayer(TypedLayer):
     def forward_columns(
         self, columns: Sequence[Tensor], block: TypedBlock, encoders: Sequence[nn.Linear]
     ) -> list[Tensor]:
+        """Return what ``forward_encoded`` returns, from the result of ``columns`` for ``block``."""
+        return multiply_means((), columns, self._composed(encoders, block), self.biases())
+
+    def forward_encoded(
+        self, rows: Sequence[Tensor], block: TypedBlock, encoders: Sequence[nn.Linear]
+    ) -> list[Tensor]:
         """Return what ``forward`` returns for encoded rows, without encoding each row.
 
         A mean of encoded rows is the encoded mean: the encoder's matrix is multiplied with the
         layer's, and its bias enters through the share of the mean.
 
         Args:
-            columns: the result of ``columns`` for ``block``.
+            rows: by vertex type ``[block.src_sizes[t], width_t]`` float32. Those that need a
+                gradient have one width.
             block: the edges.
             encoders: by vertex type a layer from ``width_t`` to ``width_in`` features.
         """
-        active = [self.active(vertex_type, block) for vertex_type in range(self.num_types)]
-        roots, relations = self._composed(encoders, [number for part in active for number in part])
-        weights = _side_by_side(roots, relations, active)
-        return list(map(affine, columns, weights, self.biases()))
+        columns, weights = self._columns(block, has_shares=True), self._composed(encoders, block)
+        return multiply_means(rows, columns, weights, self.biases())
 
-    def _composed(
-        self, encoders: Sequence[nn.Linear], edge_types: Sequence[int]
-    ) -> tuple[list[Tensor], dict[int, Tensor]]:
-        """Return W_t, and W_r of ``edge_types``, times the encoders' weights and biases."""
+    def _composed(self, encoders: Sequence[nn.Linear], block: TypedBlock) -> list[Tensor]:
+        """Return the weights of each vertex type, times the encoders' weights and biases.
+
+        Those are W_t, and W_r of the edge types with edges in ``block``, side by side.
+        """
+        active = [self.active(vertex_type, block) for vertex_type in range(self.num_types)]
+        edge_types = [number for part in active for number in part]
         roots: list[Tensor] = []
         relations: dict[int, Tensor] = {}
         all_roots, all_relations = self.root_weights(), self.relation_weights()
@@ -138,7 +145,7 @@ class RelationalLayer(TypedLayer):
             composed = torch.split(torch.cat(parts) @ matrix, self.width_out)
             roots.append(composed[0])
             relations.update(zip(numbers, composed[1:], strict=True))
-        return roots, relations
+        return _side_by_side(roots, relations, active)
 
     def _columns(self, block: TypedBlock, *, has_shares: bool = False) -> list[MeanColumns]:
         """Return own rows and means of each vertex type over ``block``."""

@@ -91,15 +91,13 @@ class Own:
         step = next(self._steps)
         seeds = seeds_of(self._scale, step % NUM_BATCHES)
         batch = self._sampler.sample(seeds, step)
+        return self._labels[torch.from_numpy(seeds)], (batch,)
+
+    def logits(self, model: Any, batch: Any) -> torch.Tensor:
         how: Any = {"dtype": torch.float32, "num_threads": self._threads}
-        rows, _ = self._store.gather_types(batch, **how)
-        return self._labels[torch.from_numpy(seeds)], (batch, rows)
-
-    def logits(self, model: Any, batch: Any, rows: Any) -> torch.Tensor:
-        from gnnscale.nn import Inputs
-
         if not isinstance(model, nn.ModuleList):
-            return model(batch, Inputs(x=torch.empty(0, 0), aggregated=False, rows=rows))
+            return model(batch, model.load(self._store, batch, None, aggregates=True, **how))
+        rows, _ = self._store.gather_types(batch, **how)
         hidden = model[0](rows, batch.blocks[0])
         return model[1]([part.relu_() for part in hidden], batch.blocks[1])[0]
 

@@ -116,19 +116,20 @@ def test_layers_are_products_of_matrices(layer, options, schema, weighs) -> None
 
 @pytest.mark.parametrize("layer", [RGCNLayer, RSAGELayer])
 @pytest.mark.parametrize("weighs", [False, True])
-def test_means_are_encoded_as_rows_are(layer, weighs) -> None:
+@pytest.mark.parametrize("learned_types", [(), (0, 2), (1,), (2,)])
+def test_means_are_encoded_as_rows_are(layer, weighs, learned_types) -> None:
     """Also where vertices lack neighbors, whose mean the encoder's bias does not enter."""
-    widths = (3, 4, 6, 2)
+    widths = (3, 4, 3, 2)
     built = layer(SCHEMA, 8, 5, **({"combine": "mean"} if layer is RSAGELayer else {}))
     encoders = torch.nn.ModuleList(torch.nn.Linear(width, 8) for width in widths)
     block = typed_sampler(SCHEMA, [2, 2]).sample(SEEDS, 0).blocks[0]
     block = weighted(block) if weighs else block
     rows = [torch.randn(size, width) for size, width in zip(block.src_sizes, widths, strict=True)]
+    learned = [rows[number].requires_grad_() for number in learned_types]
     encoded = [encoder(x) for encoder, x in zip(encoders, rows, strict=True)]
-    columns = built.columns(list(map(SourceRows.of, rows)), block, num_threads=1)
-    ours = torch.cat(built.forward_columns(columns, block, encoders))
+    ours = torch.cat(built.forward_encoded(rows, block, encoders))
     expected = torch.cat(built(encoded, block))
-    weights = [*built.parameters(), *encoders.parameters()]
+    weights = [*learned, *built.parameters(), *encoders.parameters()]
     for one, other in zip(
         (ours, *all_gradients(ours, weights)),
         (expected, *all_gradients(expected, weights)),
