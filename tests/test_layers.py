@@ -14,7 +14,7 @@ PACKAGE = Path(gnnscale.__file__).parent
 #: Modules that see all options of a run: they compose its parts, or read and write its options.
 #: Every other module gets a section of the options, or plain values.
 SEE_RUN_CONFIG = {
-    *("run/config.py", "cli/commands/train.py", "api/trained_run.py"),
+    *("run/config.py", "cli/commands/train.py", "api/loaded_run.py", "api/trained_run.py"),
     *("inference/load_run.py", "inference/trained_model.py"),
     *("training/make_artifacts.py", "training/setup.py", "training/open_device.py"),
     *("training/launcher/launch.py", "training/launcher/serialization.py"),

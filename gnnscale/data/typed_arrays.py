@@ -96,28 +96,40 @@ def from_typed_arrays(
     present = rows.present
     graph = replace(graph, features=rows, feature_dtype=present[0].dtype if present else "float32")
     if edge_labels is not None:
-        by_type = dict(zip(edges, ends, strict=True))
-        graph = _with_edge_labels(graph, by_type, *edge_labels, edge_split, split)
+        ends_by_type = dict(zip(edges, ends, strict=True))
+        graph = _with_edge_labels(graph, ends_by_type, *edge_labels, edge_split, split)
     elif edge_split is not None:
         raise GraphError(f"{name}: edge_split without edge_labels")
     if not labels:
         return graph
-    typed_labels = labels if isinstance(labels, Mapping) else dict([labels])
-    splits = _splits_by_type(split, typed_labels, name)
-    if len(typed_labels) > 1 and (num_classes, metric) != (None, None):
+    by_type = labels if isinstance(labels, Mapping) else dict([labels])
+    return _with_labels(graph, by_type, split, num_classes=num_classes, metric=metric)
+
+
+def _with_labels(
+    graph: Graph,
+    labels: Mapping[str, Any],
+    split: Any,
+    *,
+    num_classes: int | None,
+    metric: str | None,
+) -> Graph:
+    """Return ``graph`` with ``labels`` by vertex type, and their split."""
+    splits = _splits_by_type(split, labels, graph.name)
+    if len(labels) > 1 and (num_classes, metric) != (None, None):
         raise GraphError(
-            f"{name}: num_classes, metric: expected None with labels of several types, "
-            f"{', '.join(typed_labels)}"
+            f"{graph.name}: num_classes, metric: expected None with labels of several types, "
+            f"{', '.join(labels)}"
         )
     labeled = {
         vertex_type: _type_labels(
             graph, vertex_type, values, splits[vertex_type], num_classes=num_classes, metric=metric
         )
-        for vertex_type, values in typed_labels.items()
+        for vertex_type, values in labels.items()
     }
     source = next(iter(splits.values())).source
-    what = " and ".join(f"labels of {vertex_type}" for vertex_type in typed_labels)
-    graph = replace(graph, origin=Origin(split=replace(source, labels=what)))
+    names = " and ".join(f"labels of {vertex_type}" for vertex_type in labels)
+    graph = replace(graph, origin=Origin(split=replace(source, labels=names)))
     return with_labels_of(graph, labeled)
 
 

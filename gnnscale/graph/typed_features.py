@@ -89,7 +89,7 @@ class TypedFeatures:
 
     @property
     def owners(self) -> tuple[int, ...]:
-        """For each type the first type with its matrix; -1 without features."""
+        """Number of the first type with the matrix of each type; -1 without features."""
         firsts: dict[int, int] = {}
         return tuple(
             -1 if matrix is None else firsts.setdefault(id(matrix), number)

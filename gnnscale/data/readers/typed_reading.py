@@ -318,10 +318,6 @@ class TypedReading:
         return FeatureMatrix(rows=rows, dtype=dtype, width=features.num_features)
 
 
-def _type_number(schema: GraphSchema, name: str) -> int:
-    return [vertices.name for vertices in schema.vertex_types].index(name)
-
-
 def _id_type(
     name: str, table: VertexTable | None, ends: Sequence[tuple[Table, str]], option: str
 ) -> str:

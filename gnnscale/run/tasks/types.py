@@ -27,7 +27,7 @@ class TypesTask(VertexTask):
 
     @cached_property
     def parts(self) -> dict[str, VertexTask]:
-        """Task of each labeled type; a metric is of the types whose labels have such."""
+        """Task of each labeled type, with the metrics that are defined for its labels."""
         tasks = {
             name: VertexTask(graph=self._view(name), loss=self.loss, vertex_type=name)
             for name in self.graph.targets
@@ -47,7 +47,7 @@ class TypesTask(VertexTask):
         return replace(graph, name=f"{graph.name}: {name}")
 
     def log_split(self) -> None:
-        """Log as for one type, for each of them."""
+        """Log the split of each type, as a task over one type does."""
         for task in self.parts.values():
             task.log_split()
 
@@ -80,7 +80,7 @@ class TypesTask(VertexTask):
 
     @property
     def base_rates(self) -> dict[str, float]:
-        """Empty: base rates are of one type, and logged."""
+        """Empty: ``log_split`` logs base rates type by type."""
         return {}
 
     def try_metrics(self) -> None:
