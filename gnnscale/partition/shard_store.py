@@ -13,16 +13,10 @@ from gnnscale.core import Array, GraphError, track
 from gnnscale.core.artifact import check_space, new_folder, npy, open_regular
 from gnnscale.core.sorted_sets import distinct
 from gnnscale.core.types import BoolArray, Float32Array, Int16Array, IntArray, UInt32Array
-from gnnscale.graph import (
-    EdgeData,
-    Graph,
-    ShardedFeatures,
-    TypedFeatures,
-    store_format,
-    store_meta,
-    store_writer,
-)
+from gnnscale.graph import EdgeData, Graph, ShardedFeatures, TypedFeatures, store_format
 from gnnscale.graph.graph import type_entry
+from gnnscale.graph.store_meta import label_entries, write_meta
+from gnnscale.graph.store_writer import applicable_metadata
 from gnnscale.partition.base import UNREACHED, Parts
 from gnnscale.partition.store import describe
 from gnnscale.sampling.seed_order import labeled_vertices
@@ -70,7 +64,7 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
             name: npy.write_array(folder / f"{name}.npy", array) for name, array in small.items()
         }
         content = describe(graph).content
-        store_meta.write_meta(
+        write_meta(
             folder,
             arrays,
             part={"index": index, "num_parts": parts.num_parts, "of": content},
@@ -83,7 +77,7 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
 def _entries(graph: Graph) -> dict[str, Any]:
     """Return the entries of ``meta.json`` that a part shares with its graph."""
     names = ("name", "num_classes", "feature_dtype", "metric", "attainable_accuracy")
-    types = {"type_labels": store_meta.label_entries(graph.type_labels)}
+    types = {"type_labels": label_entries(graph.type_labels)}
     return {name: getattr(graph, name) for name in names} | types
 
 
@@ -328,9 +322,7 @@ def _write(
     graph: Graph, parts: Parts, owner: Int16Array, folders: dict[int, Path], partition: str
 ) -> None:
     arrays = _common_arrays(graph, owner)
-    notes, copied = (
-        ({}, []) if graph.path is None else store_writer.applicable_metadata(graph.path, _UNCHANGED)
-    )
+    notes, copied = ({}, []) if graph.path is None else applicable_metadata(graph.path, _UNCHANGED)
     counts = np.bincount(owner, minlength=parts.num_parts)
     row_bytes = graph.num_features * graph.features.itemsize
     common = sum(array.nbytes for array in arrays.values())
@@ -346,7 +338,7 @@ def _write(
         for file in copied:
             with open_regular(file) as source, (folder / file.name).open("wb") as copy:
                 shutil.copyfileobj(source, copy)
-        store_meta.write_meta(
+        write_meta(
             folder,
             written,
             edge_labels=labels and {"num_classes": labels.num_classes, "metric": labels.metric},

@@ -64,11 +64,11 @@ def composed(*arguments: str, command: str = "prepare") -> Any:
 
 def test_a_text_is_what_was_typed() -> None:
     for text in (*ODD, *CASTS):
-        for option in ("dataset.label", "+dataset.store"):
+        for option in ("dataset.weight", "+dataset.store"):
             assert value_of(as_typed(f"{option}={text}", "train", sweep=False)) == text
         if "," in text:
             continue
-        assert value_of(as_typed(f"dataset.label={text}", "train", sweep=True)) == text
+        assert value_of(as_typed(f"dataset.weight={text}", "train", sweep=True)) == text
         if text.strip():
             listed = value_of(as_typed(f"dataset.features=[b,{text}, c]", "train", sweep=False))
             assert [getattr(each, "text", each) for each in listed] == ["b", text.strip(), "c"]

@@ -204,6 +204,9 @@ def test_store_keeps_element_types_of_each_type(dtype: str, tmp_path: Path) -> N
     assert (users.dtype, users.width, items.dtype, items.width) == ("float32", 2, dtype, 5)
 
 
+PART = {"index": 0, "num_parts": 1, "of": "0" * 32}
+
+
 def _change_type(entries: dict[str, Any], **values: Any) -> None:
     entries["types"]["vertices"][1] |= values
 
@@ -218,7 +221,8 @@ def _change_type(entries: dict[str, Any], **values: Any) -> None:
         (lambda e: e["types"]["edges"].pop(), "indptr"),
         (lambda e: e["types"]["edges"][0].__setitem__(0, "thing"), "'thing' is no vertex type"),
         (lambda e: e.pop("types"), "arrays"),
-        (lambda e: e.update(part={"index": 0, "num_parts": 1, "of": "0" * 32}), "degrees"),
+        (lambda e: e.update(part=PART), "'degrees'"),
+        (lambda e: e.update(part=PART | {"rows_of": "0" * 32}), "not divided"),
     ],
 )
 def test_a_changed_header_is_refused(change: Any, message: str, tmp_path: Path) -> None:
