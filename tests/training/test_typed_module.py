@@ -93,8 +93,7 @@ def test_a_built_module_of_a_program(tmp_path: Path, monkeypatch, stores: Path, 
 @pytest.mark.parametrize(
     ("choices", "words"),
     [
-        (["partitioner=pagraph", "device_plan=cpu_x2"], ("partitioner=none",)),
-        (["features=degrees"], ("features=host", "model.without_features")),
+        (["features=degrees"], ("features=host or disk", "model.without_features")),
         (["device_plan=fpga_csim"], ("fpga:0",)),
     ],
 )
