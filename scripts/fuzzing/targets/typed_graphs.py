@@ -143,8 +143,8 @@ def _train(graph: Graph, options: TypedModel) -> None:
         edge_widths=types.edge_widths,
     )
     batch = TypedSampler(graph, fanouts=[3, 2]).sample(np.asarray(graph.train_idx), 0)
-    loader = TypedLoader(graph, model, num_threads=1, store=None)
     table = types.widths  # rows that are learned come from the graph in place of a table
+    loader = TypedLoader(graph, model, num_threads=1, store=None, aggregates=not types.learned)
     inputs = loader.load(batch)
     rows = [
         part if part.shape[1] else torch.zeros(len(part), width)
