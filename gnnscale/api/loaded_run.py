@@ -72,7 +72,7 @@ class LoadedRun:
         return open_other(self.config, self.trained, as_graph(graph), unseen=unseen)
 
     def ends(self, graph: Graph) -> LinkEnds:
-        """Return the vertices of ``graph`` at both ends of the edges that the run predicts."""
+        """Return the sources and destinations in ``graph`` between which the run predicts edges."""
         return LinkEnds(graph, self.config.task.edge_type_in(graph))
 
     def scorer(self, method: str, graph: Any, unseen: str) -> tuple[LinkEnds, PairScorer]:

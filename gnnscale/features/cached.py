@@ -227,7 +227,7 @@ class TypedLookAhead(TypedStore):
     """
 
     def __init__(self, schema: GraphSchema, stores: Sequence[LookAheadFeatures | None]) -> None:
-        """Read rows of ``schema.vertex_types[i]`` from ``stores[i]``; None: rows of no features."""
+        """Read the rows of vertex type i of ``schema`` from ``stores[i]``; None: it has no rows."""
         super().__init__(schema, stores)
         caches = {number: store for number, store in enumerate(stores) if store is not None}
         #: number of steps that the policies look ahead

@@ -95,7 +95,10 @@ class DiskRows:
 
 
 def features_file(graph: Graph, vertex_type: int = 0) -> Path:
-    """Return the path of a vertex type's feature file; ConfigError: the features are in memory."""
+    """Return the path of the file with the features of a vertex type.
+
+    ``vertex_type`` is a position in the schema. ConfigError: the features are in memory.
+    """
     return Path(str(mapped_features(graph, vertex_type).filename))
 
 

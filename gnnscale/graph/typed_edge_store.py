@@ -28,7 +28,7 @@ class EdgeFeatureEntry:
 
     @classmethod
     def of(cls, features: TypedFeatures | None) -> "list[EdgeFeatureEntry | None]":
-        """Return the entries of all edge types; empty: no edge type has features."""
+        """Return an entry for each edge type, or no entries if ``features`` is None."""
         if features is None:
             return []
         entries: list[EdgeFeatureEntry | None] = []

@@ -126,7 +126,10 @@ def test_rows_save_the_most_link_bytes(make_task, reading, data) -> None:
     assert saved(task, content) == pytest.approx(best)
     # The next row in order does not fit.
     order = [v for v in cacheable if v not in content and sizes[v] <= budget]
-    key = lambda v: (-saved(task, [v]) / sizes[v], -int(task.out_degrees[v]), v)  # noqa: E731
+
+    def key(v: int) -> tuple[float, int, int]:
+        return -saved(task, [v]) / sizes[v], -int(task.out_degrees[v]), v
+
     if order:
         following = min(order, key=key)
         assert cache.feature_bytes + sizes[following] > budget

@@ -197,7 +197,8 @@ def test_a_part_has_all_that_its_batches_read(stored: Graph) -> None:
                     assert np.array_equal(copy.rows[rows], matrix.rows[rows])
         merged, full = part.without_types(), stored.without_types()
         assert merged.degrees is not None
-        present = partition.parts.hops[index] != UNREACHED  # type: ignore[index]
+        assert partition.parts.hops is not None
+        present = partition.parts.hops[index] != UNREACHED
         assert merged.degrees[present].tolist() == np.diff(full.indptr)[present].tolist()
     with one_line("without_features=degrees", "got one part", error=GraphError):
         degree_rows(part, 0)

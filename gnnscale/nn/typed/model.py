@@ -177,8 +177,8 @@ class TypedGNN(TrainableModel):
         if not self.residual:
             return out, ()
         sizes = zip(rows, block.dst_sizes, self.input_widths, strict=True)
-        own = [part[:size, :width] for part, size, width in sizes]
-        return out, [self.encode(number, part) for number, part in enumerate(own)]
+        dst_rows = [part[:size, :width] for part, size, width in sizes]
+        return out, [self.encode(number, part) for number, part in enumerate(dst_rows)]
 
     def _means_layer(self, block: TypedBlock) -> RelationalLayer | None:
         """Return the first layer if it takes fewer products of means than of encoded rows."""

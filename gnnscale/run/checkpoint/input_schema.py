@@ -147,9 +147,10 @@ class InputSchema:
         )
 
     def of_target(self, vertex_type: str | None) -> "InputSchema":
-        """Return the schema for the outputs of ``vertex_type``; unchanged if one type was trained.
+        """Return the schema with the labels of ``vertex_type``, one of several trained types.
 
-        ConfigError: several types were trained, and ``vertex_type`` is none of them.
+        The schema of a run that trained one type is returned unchanged. ConfigError: several types
+        were trained, and ``vertex_type`` is none of them.
         """
         if not self.targets:
             return self

@@ -80,7 +80,7 @@ class TypesTask(VertexTask):
 
     @property
     def base_rates(self) -> dict[str, float]:
-        """Empty: ``log_split`` logs base rates type by type."""
+        """Base rates of the report: none, since ``log_split`` logs those of each type."""
         return {}
 
     def try_metrics(self) -> None:
