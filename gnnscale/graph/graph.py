@@ -57,6 +57,8 @@ class Graph(LabeledTopology):
         lists: ``ops.DiskLists`` if samplers read neighbors from disk. None: samplers read
             ``indices``.
         types: types of vertices and edges. None: there are none.
+        times: times of vertices and edges. None: all are known at all times.
+        rows: labels of vertices as of cut-offs. None: there are no cut-offs.
         num_quantized: number of features of an int8 or int4 row; unused for other types.
 
     Example:

@@ -8,6 +8,7 @@ from gnnscale.core import Array, IntArray
 from gnnscale.graph import store_format
 from gnnscale.graph.labels import LabelsByType, TypeLabels
 from gnnscale.graph.split import Split
+from gnnscale.graph.task_rows import TaskRows
 from gnnscale.graph.topology import Topology
 
 
@@ -19,6 +20,7 @@ class LabeledTopology(Topology):
     num_classes: int
     split: Split = field(default_factory=Split)
     metric: str = "accuracy"
+    rows: TaskRows | None = None
 
     @property
     def _target(self) -> str | None:

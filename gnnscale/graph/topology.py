@@ -20,6 +20,7 @@ from gnnscale.core import (
 from gnnscale.graph import store_format, store_meta
 from gnnscale.graph.schema import GraphSchema
 from gnnscale.graph.split import Split, SplitSource
+from gnnscale.graph.times import GraphTimes
 from gnnscale.graph.typed_edge_store import edge_matrices
 from gnnscale.graph.typed_features import TypedFeatures
 
@@ -231,6 +232,7 @@ class Topology:
     edges: EdgeData = field(default_factory=EdgeData)
     lists: Any = None
     types: GraphSchema | None = None
+    times: GraphTimes | None = None
 
     @cached_property
     def schema(self) -> GraphSchema:

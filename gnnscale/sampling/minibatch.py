@@ -92,6 +92,20 @@ class Links:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BatchRows:
+    """Rows of a task that a mini-batch predicts, by positions among the seeds."""
+
+    numbers: IntArray  #: ``[n]`` row numbers
+    #: ``[n]`` int32 position of each row's vertex, as of its cut-off, among the model's output rows
+    positions: Int32Array
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of both arrays."""
+        return self.numbers.nbytes + self.positions.nbytes
+
+
+@dataclass(frozen=True, kw_only=True)
 class MiniBatch:
     """A sampled computation graph of one step: one block per layer, inputs first.
 
@@ -106,6 +120,11 @@ class MiniBatch:
     blocks: tuple[Block, ...]  #: from the input layer to the output layer
     #: predicted edges between seeds. None: the seeds themselves are predicted
     links: Links | None = None
+    #: rows of a task that are predicted. None: the seeds themselves are predicted
+    rows: BatchRows | None = None
+    #: ``[num_input_vertices]`` int64 cut-off as of which each input vertex is reached: a vertex may
+    #: stand among them once for each cut-off. None: sampling does not regard times
+    cutoffs: Int64Array | None = None
 
     def __repr__(self) -> str:
         """Return one line with the step and the sizes of the mini-batch."""
@@ -128,8 +147,10 @@ class MiniBatch:
     @property
     def num_bytes(self) -> int:
         """Bytes of all arrays of the mini-batch."""
-        links = 0 if self.links is None else self.links.num_bytes
-        return self.input_vertices.nbytes + links + sum(block.num_bytes for block in self.blocks)
+        parts = [part.num_bytes for part in (self.links, self.rows) if part is not None]
+        cutoffs = 0 if self.cutoffs is None else self.cutoffs.nbytes
+        blocks = sum(block.num_bytes for block in self.blocks)
+        return self.input_vertices.nbytes + cutoffs + sum(parts) + blocks
 
     @property
     def lists_read(self) -> tuple[tuple[IntArray, Int64Array], ...]:
