@@ -245,7 +245,9 @@ class FeatureLoader:
             self.dtype = torch.bfloat16
         self._graph = graph
         self._model = model
-        self._aggregates = aggregates
+        # A row that is learned and read as of several cut-offs has the sum of their gradients.
+        sums_repeats = graph.rows is not None and model.vertex_rows is not None
+        self._aggregates = aggregates and not sums_repeats
 
     def load(self, batch: MiniBatch) -> Inputs:
         """Return the model's input for ``batch``, with its traffic.

@@ -46,7 +46,8 @@ class TypedLoader(FeatureLoader):
         self._schema = graph.schema
         self._table = None
         if model.vertex_rows is not None:
-            self._table = LearnedFeatureStore(model.vertex_rows)
+            repeats = graph.rows is not None
+            self._table = LearnedFeatureStore(model.vertex_rows, repeats=repeats)
         sizes = [graph.schema.vertex_types[number].num_vertices for number in self._learned_types]
         #: first row in the table of each type with learned rows
         self._first_rows = np.cumsum([0, *sizes])[: len(sizes)].tolist()

@@ -249,7 +249,7 @@ def _cache(task: CacheTask, device: CacheDevice, policy: LookAhead) -> DeviceCac
     empty, matched_bytes = no_vertices(task.graph), 0
     first = task.first_batches.get(device.position)
     if policy.match and first is not None:
-        matched_bytes = feature_bytes(task.graph, first.input_vertices)
+        matched_bytes = feature_bytes(task.graph, first.distinct_inputs)
     return replace(
         base.feature_cache(task, device, empty, empty),
         feature_bytes=look_ahead_bytes(task.graph, policy),
@@ -311,7 +311,7 @@ def _predict_hits(
         for epoch in range(epochs):
             for batch in task.draws.epoch(epoch, devices=policies):
                 advance(1)
-                for number, rows in enumerate(task.graph.schema.split(batch.batch.input_vertices)):
+                for number, rows in enumerate(task.graph.schema.split(batch.batch.distinct_inputs)):
                     cache = caches.get((batch.device, number))
                     if cache is None:
                         uncached[batch.device, number] += len(rows)

@@ -15,6 +15,7 @@ from gnnscale.cache import HOST, ROWS_FROM, LookAhead, LookAheadReplay
 from gnnscale.core import Access, Array, Int32Array, Traffic
 from gnnscale.features.base import WrappedStore
 from gnnscale.features.host import HostFeatures
+from gnnscale.features.repeats import RepeatedSteps
 from gnnscale.features.typed import TypedSteps, TypedStore
 from gnnscale.graph import GraphSchema
 from gnnscale.sampling import MiniBatch, TypedMiniBatch
@@ -143,13 +144,21 @@ class LookAheadFeatures(_DeviceCache):
     """
 
     def __init__(
-        self, host: HostFeatures, policy: LookAhead, *, priority: Int32Array, num_threads: int = 1
+        self,
+        host: HostFeatures,
+        policy: LookAhead,
+        *,
+        priority: Int32Array,
+        repeats: bool = False,
+        num_threads: int = 1,
     ) -> None:
         """Wrap ``host`` with an empty cache, whose capacity and window are those of ``policy``.
 
         Of rows read again equally soon, those of highest ``priority`` stay in the cache.
+        ``repeats``: whether the vertices of a step may repeat.
         """
         self.inner = host
+        self._repeated = RepeatedSteps() if repeats else None
         self._policy = policy
         rows, self._dtype = host.stored
         self._rows = np.empty((policy.num_rows, host.stored_width), rows.dtype)
@@ -168,7 +177,8 @@ class LookAheadFeatures(_DeviceCache):
 
         ``gather`` recognizes the batch by the identity of the array.
         """
-        self._replay.expect(vertices)
+        steps = self._repeated
+        self._replay.expect(vertices if steps is None else steps.announce(vertices))
 
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
@@ -177,7 +187,11 @@ class LookAheadFeatures(_DeviceCache):
 
         If ``expect`` announced the step, update the cache.
         """
-        if self._replay.next_read() is not vertices:
+        distinct: Array | None = vertices
+        if self._repeated is not None:
+            rows = self._repeated.take(vertices)
+            distinct = None if rows is None else rows.vertices
+        if distinct is None or self._replay.next_read() is not distinct:
             return self.inner.gather(vertices, dtype=dtype, num_threads=num_threads)
         out = ops.empty((len(vertices), self.width), dtype)
         counts = ops.gather_cached(
@@ -188,7 +202,7 @@ class LookAheadFeatures(_DeviceCache):
             out=out,
             num_threads=num_threads,
         ).tolist()
-        self._replace(vertices, num_threads)
+        self._replace(distinct, num_threads)
         # Rows of the previous batch are on the device, too.
         counts = [counts[_CACHE] + counts[_PREVIOUS], counts[-1]]
         return out, row_traffic(counts, member=_CACHE, row_bytes=self.row_bytes)

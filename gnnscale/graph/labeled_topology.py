@@ -25,9 +25,12 @@ class LabeledTopology(Topology):
     @property
     def _target(self) -> str | None:
         """Name of the vertex type of all training vertices; None: of several types, or none."""
-        if not len(self.train_idx):
+        vertices = self.train_idx
+        if self.rows is not None:
+            vertices = np.asarray(self.rows.vertices[self.rows.split.train_idx])
+        if not len(vertices):
             return None
-        ends = np.array([self.train_idx.min(), self.train_idx.max()])
+        ends = np.array([vertices.min(), vertices.max()])
         first, last = self.schema.type_of(ends).tolist()
         return self.vertex_types[first] if first == last else None
 

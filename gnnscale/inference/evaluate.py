@@ -22,12 +22,14 @@ from gnnscale.features import FeatureStore
 from gnnscale.inference.link_ranking import LinkExaminer
 from gnnscale.inference.load_run import load_run, with_inference
 from gnnscale.inference.predictor import EdgePredictor, Predictor
+from gnnscale.inference.row_predictor import RowPredictor
 from gnnscale.inference.thresholds import choose_thresholds
 from gnnscale.inference.trained_model import TrainedModel, open_trained
 from gnnscale.nn import EdgeModel, LinkModel, TrainableModel
 from gnnscale.ops.products import torch_threads
 from gnnscale.run import EvaluateConfig, EvaluationOptions
 from gnnscale.run.tasks import base, links
+from gnnscale.run.tasks.rows import RowTask
 from gnnscale.run.tasks.types import TypesTask
 from gnnscale.sampling import labeled_vertices
 
@@ -116,6 +118,25 @@ class VertexExaminer(_LabelExaminer):
         yield from zip(rows, labels, strict=True)
 
 
+class RowExaminer(_LabelExaminer):
+    """Evaluation of predicted labels of task rows, each as of its cut-off."""
+
+    def __init__(self, task: RowTask, predictor: RowPredictor) -> None:
+        """Measure the outputs of ``predictor`` for the rows of ``task``."""
+        self._task: RowTask = task
+        self._predictor = predictor
+
+    def prepare(self, splits: Sequence[str]) -> None:
+        """Do nothing: mini-batches of ``splits`` are of bounded memory."""
+
+    def _outputs(self, splits: Sequence[str]) -> Iterator[tuple[arrays.Float32Array, arrays.Array]]:
+        rows = self._task.labels
+        for numbers in map(self._task.rows, splits):
+            vertices, cutoffs = rows.vertices[numbers], rows.cutoffs[numbers]
+            outputs = self._predictor.outputs(vertices, cutoffs)
+            yield outputs, np.asarray(rows.labels[numbers])
+
+
 class TypesExaminer:
     """Evaluation of predicted labels of several vertex types."""
 
@@ -182,7 +203,7 @@ class EdgeExaminer(_LabelExaminer):
             yield outputs, np.asarray(self._task.labels.labels[rows])
 
 
-_Examiner: TypeAlias = VertexExaminer | TypesExaminer | LinkExaminer | EdgeExaminer
+_Examiner: TypeAlias = VertexExaminer | TypesExaminer | LinkExaminer | EdgeExaminer | RowExaminer
 
 
 def scores(
@@ -212,6 +233,8 @@ def open_examiner(task: base.Task, model: TrainableModel, predictor: Predictor) 
     if isinstance(task, links.LinkTask):
         assert isinstance(model, LinkModel)
         return LinkExaminer(task, model, predictor)
+    if isinstance(task, RowTask):
+        return RowExaminer(task, predictor.of_rows())
     if isinstance(task, TypesTask):
         return TypesExaminer(task, predictor)
     assert isinstance(task, base.VertexTask)

@@ -22,6 +22,7 @@ from gnnscale.features import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.inference.known_edges import KnownTargets
 from gnnscale.inference.layerwise import LayerwiseInference
+from gnnscale.inference.row_predictor import EVALUATION_STEP, RowPredictor
 from gnnscale.inference.typed_layerwise import TypedInference
 from gnnscale.nn import EdgeModel, LinkModel, TrainableModel
 from gnnscale.nn.typed.model import TypedGNN
@@ -30,10 +31,6 @@ from gnnscale.sampling import FanoutSampling, SamplerConfig
 from gnnscale.sampling.edge_batches import edge_links
 
 _LOG = logging.getLogger(__name__)
-
-#: Random stream of sampled evaluation: a step that training never has, so that the sample of a
-#: vertex does not depend on the vertices that are evaluated with it.
-EVALUATION_STEP = 1 << 40
 
 
 class Predictor:
@@ -95,6 +92,10 @@ class Predictor:
     def inference(self) -> str:
         """Inference in use, one of ``INFERENCE``."""
         return "sampled" if self._exact is None else "exact"
+
+    def of_rows(self) -> RowPredictor:
+        """Return the predictor of task rows with the same model, graph, options and store."""
+        return RowPredictor(self._model, self._graph, self._options, store=self._store)
 
     def prepare(self, vertices: IntArray | None) -> None:
         """Log the cost of exact inference of ``vertices`` if it is high; None: all vertices.

@@ -291,6 +291,29 @@ def edge_objective(labels: SplitLabels, loss: losses.LossConfig) -> EdgeObjectiv
     return EdgeObjective(labels, loss.build(labels))
 
 
+class RowObjective:
+    """Loss of predicting the labels of a mini-batch's task rows."""
+
+    def __init__(self, labels: SplitLabels, loss: losses.Loss) -> None:
+        """Compare outputs with the ``labels`` of all rows by ``loss``."""
+        self._labels = labels
+        self._loss = loss
+
+    def __call__(self, outputs: Tensor, batch: MiniBatch) -> Tensor:
+        """Return the mean loss of the rows, several of which may share an output; 0 without."""
+        rows = batch.rows
+        assert rows is not None
+        if not len(rows.numbers):
+            return outputs.sum()
+        predicted = outputs.index_select(0, torch.from_numpy(rows.positions))
+        return self._loss(predicted, _targets(self._labels, rows.numbers))
+
+
+def row_objective(labels: SplitLabels, loss: losses.LossConfig) -> RowObjective:
+    """Return the loss of predicting the ``labels`` of a mini-batch's task rows."""
+    return RowObjective(labels, loss.build(labels))
+
+
 def objective_on(objective: Objective, device: torch.device) -> Objective:
     """Return a ``VertexObjective`` with its labels on ``device``, any other objective unchanged."""
     return objective.on(device) if isinstance(objective, VertexObjective) else objective

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -72,9 +73,10 @@ class LearnedFeatureStore(FeatureStore):
     Only the training thread may read the store, one step at a time, with torch's threads.
     """
 
-    def __init__(self, rows: LearnedEmbedding) -> None:
-        """Read from ``rows``."""
+    def __init__(self, rows: LearnedEmbedding, *, repeats: bool = False) -> None:
+        """Read from ``rows``; ``repeats``: whether vertices of a ``gather`` may repeat."""
         self._rows = rows
+        self._repeats = repeats
         # Autograd calls backward only for functions of a tensor that requires a gradient.
         self._handle = torch.zeros((), requires_grad=True)
 
@@ -101,9 +103,15 @@ class LearnedFeatureStore(FeatureStore):
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[Tensor, Traffic]:
-        """Return rows ``[n, width]`` of ``vertices``, which are distinct, and the bytes read."""
-        rows: Tensor = _Gather.apply(self._handle, self._rows, vertices, dtype)  # type: ignore[no-untyped-call]
-        return rows, self._read(vertices)
+        """Return rows ``[n, width]`` of ``vertices`` and the bytes read.
+
+        The vertices are distinct unless the store ``repeats``.
+        """
+        read, positions = np.unique(vertices, return_inverse=True) if self._repeats else (vertices, None)
+        rows: Tensor = _Gather.apply(self._handle, self._rows, read, dtype)  # type: ignore[no-untyped-call]
+        if positions is not None:
+            rows = rows.index_select(0, torch.from_numpy(positions))
+        return rows, self._read(read)
 
     def aggregate(
         self,

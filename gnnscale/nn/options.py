@@ -35,6 +35,7 @@ class GCN(LayeredModel):
     """Graph convolutional network."""
 
     aggregates_linearly: ClassVar[bool] = True
+    counts_edges: ClassVar[bool] = True
     multiplies_once: ClassVar[bool] = True
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
@@ -135,6 +136,7 @@ class GIN(LayeredModel):
     """Graph isomorphism network; with edge features GINE, whose messages read them."""
 
     aggregates_linearly: ClassVar[bool] = True
+    counts_edges: ClassVar[bool] = True
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build a GIN layer from ``num_in`` to ``num_out`` features."""
@@ -162,6 +164,7 @@ class SGC(ModelConfig):
     """
 
     aggregates_linearly: ClassVar[bool] = True
+    counts_edges: ClassVar[bool] = True
     multiplies_once: ClassVar[bool] = True
 
     hidden: int = 64
@@ -201,6 +204,8 @@ class APPNP(ModelConfig):
         input_dropout: probability of dropping an input feature.
         alpha: probability of a teleport to the vertex itself; above 0, at most 1.
     """
+
+    counts_edges: ClassVar[bool] = True
 
     hidden: int = 64
     dropout: float = 0.5

@@ -51,10 +51,17 @@ class Parts:
 
         ValueError: no part owns vertices (``owner`` is None).
         """
+        return self.divide(train_idx, train_idx)
+
+    def divide(self, seeds: IntArray, vertices: IntArray) -> list[Array]:
+        """Return each part's ``seeds`` ``[n]``, in their order, by the owners of ``vertices``.
+
+        ``vertices`` ``[n]`` has the vertex of each seed. ValueError: as in ``train_vertices``.
+        """
         if self.owner is None:
             raise ValueError("owner: expected an array, got None; parts own no training vertices")
-        owners = self.owner[train_idx]
-        return [train_idx[owners == part] for part in range(self.num_parts)]
+        owners = self.owner[vertices]
+        return [seeds[owners == part] for part in range(self.num_parts)]
 
 
 #: Algorithm names, which are also names of folders.

@@ -77,7 +77,7 @@ def describe(graph: Graph) -> GraphIdentity:
 
     For a graph in memory, topology and training vertices are hashed here.
     """
-    trains = graph.num_classes and len(graph.train_idx)
+    trains = graph.rows is not None or (graph.num_classes and len(graph.train_idx))
     train = labeled_vertices(graph, "train") if trains else graph.train_idx[:0]
     return GraphIdentity(
         name=graph.name,

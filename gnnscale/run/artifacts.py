@@ -13,6 +13,7 @@ from gnnscale.features import StructuralFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.partition.store import Partition, read_partition
 from gnnscale.run.inputs import graph_read, with_features
+from gnnscale.run.row_checks import check_rows
 from gnnscale.run.tasks import TaskInputs
 from gnnscale.run.typed_inputs import read_by_type
 
@@ -92,15 +93,21 @@ def open_graph(
     """Return the graph of ``open_task``; torch and user code are imported only by edge splits."""
     if inputs.task.divides_edges:
         return open_task(inputs, artifacts, graph, seed=seed).graph
-    graph, threads = graph_read(inputs, inputs.task.labeled(graph)), inputs.num_threads
+    graph, threads = graph_read(inputs, _labeled(inputs, graph)), inputs.num_threads
     graph = with_features(inputs.features, graph, num_threads=threads, seed=seed)
     return read_by_type(inputs.model, graph, seed=seed)
 
 
 def _open_task(inputs: TaskInputs, graph: Graph, links: Path | None) -> "Task":
     """Open the task of ``inputs`` over ``graph``; ``links``: its stored edge split, if any."""
-    graph = graph_read(inputs, inputs.task.labeled(graph))
-    return inputs.task.open(graph, links, inputs)
+    return inputs.task.open(graph_read(inputs, _labeled(inputs, graph)), links, inputs)
+
+
+def _labeled(inputs: TaskInputs, graph: Graph) -> Graph:
+    """Return ``graph`` with the labels that the task reads, as of cut-offs if there are."""
+    graph = inputs.task.with_cutoffs(inputs.task.labeled(graph), inputs.time)
+    check_rows(inputs, graph)
+    return graph
 
 
 def open_cache_plan(artifacts: Sequence[RunArtifact], graph: Graph) -> StoredPlan | None:

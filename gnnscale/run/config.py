@@ -97,6 +97,7 @@ class RunConfig(BatchConfig):
             loss=self.loss,
             metrics=self.metrics,
             device_plan=self.device_plan,
+            time=getattr(self.sampler, "time", None),
             num_threads=self.num_threads,
         )
 

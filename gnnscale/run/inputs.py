@@ -192,7 +192,9 @@ def describe_use(inputs: TaskInputs, graph: Graph) -> str | None:
     )
 
 
-def checked_order(config: BatchConfig, seeds: Array, parts: Parts | None) -> SeedOrder:
+def checked_order(
+    config: BatchConfig, seeds: Array, parts: Parts | None, vertices: Array | None = None
+) -> SeedOrder:
     """Return the order of seeds of a run after a check of its first epoch.
 
     ``ShuffledOrder`` is correct by construction and is not checked: that would take 0.25 ms a step
@@ -200,14 +202,15 @@ def checked_order(config: BatchConfig, seeds: Array, parts: Parts | None) -> See
     ``drop_last`` leaves no mini-batch.
 
     Args:
-        seeds: ``[n]`` seeds of an epoch: vertices, or indices of edges.
+        seeds: ``[n]`` seeds of an epoch: vertices, indices of edges, or numbers of task rows.
         parts: partition of the graph among devices; None if the graph is not partitioned.
+        vertices: ``[n]`` vertex of each seed, whose part trains it. None: seeds are vertices.
     """
     num_devices = len(config.device_plan.parsed())
     order: SeedOrder
     if parts is not None and parts.owner is not None:
         order = TwoStageOrder(
-            parts.train_vertices(seeds),
+            parts.divide(seeds, seeds if vertices is None else vertices),
             batch_sizes=config.device_plan.split or apportion([1] * num_devices, config.batch_size),
             seed=config.seed,
         )

@@ -179,7 +179,7 @@ class GraphStats:
     num_features: int
     feature_dtype: str  #: type of the stored rows; int8 and int4 are lossy
     num_classes: int  #: classes, or targets of regression
-    split_of: str  #: ``vertices`` or ``edges``: the elements of the split
+    split_of: str  #: ``vertices``, ``edges`` or ``rows``: the elements of the split
     split: tuple[int, ...]  #: sizes of training, validation and test set
     classes: Sequence[str] | None = None  #: names of the classes; None without names
     #: share of positives by part of the split, if a metric is to be compared with it

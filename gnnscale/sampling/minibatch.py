@@ -140,6 +140,12 @@ class MiniBatch:
         return self.input_vertices[: self.num_seeds]
 
     @property
+    def distinct_inputs(self) -> IntArray:
+        """``input_vertices``; if they are as of cut-offs, each vertex once, ascending."""
+        vertices: IntArray = self.input_vertices
+        return vertices if self.cutoffs is None else np.unique(vertices)
+
+    @property
     def first_seed(self) -> int:
         """Global id of the first seed; IndexError: the mini-batch is empty."""
         return int(self.seeds[0])
@@ -180,10 +186,13 @@ class InputFrontier:
 
     @classmethod
     def of(cls, batch: MiniBatch) -> "InputFrontier":
-        """Return the input vertices and the blocks' ``indptr`` of ``batch``."""
+        """Return the input vertices and the blocks' ``indptr`` of ``batch``.
+
+        A vertex that is an input as of several cut-offs is one input vertex.
+        """
         lists = batch.lists_read[::-1]
         return cls(
-            input_vertices=batch.input_vertices,
+            input_vertices=batch.distinct_inputs,
             indptrs=tuple(indptr for _, indptr in lists),
             list_vertices=tuple(vertices for vertices, _ in lists),
         )

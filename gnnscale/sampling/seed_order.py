@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from gnnscale.core import Array, BoolArray, ConfigError, GraphError, IntArray
-from gnnscale.graph import SplitLabels, are_labeled
+from gnnscale.graph import Graph, SplitLabels, are_labeled
 
 log = logging.getLogger(__name__)
 Vertices = IntArray
@@ -247,8 +247,11 @@ def labeled_vertices(graph: SplitLabels, split: str, *, what: str = "vertices") 
 
     For the labels of edges, row numbers of edges are returned. ``what`` names vertices or edges in
     errors and in the log line about those without a label. A multilabel split is returned as it is,
-    even if empty.
+    even if empty. Vertices of task rows are returned once, ascending.
     """
+    if isinstance(graph, Graph) and graph.rows is not None:
+        numbers = labeled_vertices(graph.rows, split, what="rows")
+        return np.unique(graph.rows.vertices[numbers])
     vertices: Vertices = getattr(graph.split, f"{split}_idx")
     if graph.multilabel:
         return vertices

@@ -170,7 +170,8 @@ def _feature_store(
             return cache.store
         return host if tier is None else tier
     if learning.trained.vertex_rows is not None:
-        return LearnedFeatureStore(learning.trained.vertex_rows)
+        repeats = data.graph.rows is not None
+        return LearnedFeatureStore(learning.trained.vertex_rows, repeats=repeats)
     if cache is not None:
         return cache.store
     if tier is not None:
@@ -353,7 +354,7 @@ def _open_replanner(
         return None
     return CacheReplanner(
         data.graph,
-        config.sampler,
+        data.sampling,
         data.order,
         group,
         plan,

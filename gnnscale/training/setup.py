@@ -201,7 +201,8 @@ def open_inputs(
     uncached = find_uncached(plan, requested=config.requests_caches)
     if group.is_rank0 and uncached is not None:
         log.info(uncached.line)
-    order = checked_order(config, task.seeds, None if partition is None else partition.parts)
+    parts = None if partition is None else partition.parts
+    order = checked_order(config, task.seeds, parts, None if parts is None else task.seed_vertices)
     return TrainInputs(
         task=task,
         order=order,

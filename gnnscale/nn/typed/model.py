@@ -244,4 +244,6 @@ def as_typed(batch: MiniBatch) -> TypedMiniBatch:
         blocks=blocks,
         ends=((0, 0),),
         links=batch.links,
+        rows=batch.rows,
+        cutoffs=batch.cutoffs,
     )

@@ -40,7 +40,11 @@ class Task(Protocol):
 
     @property
     def seeds(self) -> Array:
-        """``[n]`` seeds of an epoch: vertices, or indices of edges."""
+        """``[n]`` seeds of an epoch: vertices, indices of edges, or numbers of task rows."""
+
+    @property
+    def seed_vertices(self) -> Array:
+        """``[n]`` vertex of each of ``seeds``, by which parts of a partition get their seeds."""
 
     def log_split(self) -> None:
         """Warn of problems of labels and split, once at the start of a run."""
@@ -128,7 +132,7 @@ class LabelTask:
     metrics: Sequence[str] = ()  #: names of metrics; empty selects the metric of the labels
     vertex_type: str | None = None  #: type of the vertices if the run predicts others too
 
-    labelled: ClassVar[str] = "vertices"  #: labeled elements: ``vertices`` or ``edges``
+    labelled: ClassVar[str] = "vertices"  #: labeled elements: ``vertices``, ``edges``, ``rows``
 
     def over(self: T, graph: Graph) -> T:
         """Return this task over ``graph``, its own graph with other storage or feature rows."""
@@ -164,13 +168,18 @@ class LabelTask:
                     f"target {', '.join(map(str, unknown))} (from 0), so that nothing {does} it"
                 )
 
+    @property
+    def _class_names(self) -> list[str] | None:
+        """Names of the classes; None: they have none."""
+        return read_classes(self.graph, edges=isinstance(self.labels, EdgeLabels))
+
     def _warn_of_absent_classes(self) -> None:
         """Warn of classes without a training label, which the model cannot learn."""
         num_classes = self.labels.num_classes
         present = np.bincount(self.labels.labels[self.seeds], minlength=num_classes) > 0
         absent = np.flatnonzero(~present)
         if len(absent):
-            names = read_classes(self.graph, edges=isinstance(self.labels, EdgeLabels))
+            names = self._class_names
             listed = [str(names[number] if names else number) for number in absent[:5].tolist()]
             more = f" and {len(absent) - 5:,} more" if len(absent) > 5 else ""
             _LOG.warning(
@@ -192,7 +201,7 @@ class LabelTask:
         rate, labels = self.base_rates.get("train"), self.labels
         if rate is None or labels.labels.ndim == 2:
             return
-        names = read_classes(self.graph, edges=isinstance(labels, EdgeLabels))
+        names = self._class_names
         of = "" if self.vertex_type is None else f" of {self.vertex_type}"
         line = (
             f"metrics{of} are of class {names[1] if names else 1}, {rate:.2%} of the training set"
@@ -210,6 +219,11 @@ class LabelTask:
     def seeds(self) -> Array:
         """Indices ``[n]`` of the labeled vertices or edges of the training set."""
         return self.rows("train")
+
+    @property
+    def seed_vertices(self) -> Array:
+        """``seeds``; a task whose seeds are no vertices overrides it, or is never partitioned."""
+        return self.seeds
 
     @property
     def measures(self) -> tuple[str, ...]:

@@ -85,6 +85,11 @@ class LinkTask:
         return np.arange(len(self.split.train))
 
     @property
+    def seed_vertices(self) -> Array:
+        """``seeds``: links are never trained on a partition."""
+        return self.seeds
+
+    @property
     def measures(self) -> tuple[str, ...]:
         """Names of the metrics: MRR and Hits@k, after metrics of sources if all are ranked."""
         names = ["mrr", *(f"hits@{k}" for k in self.hits)]

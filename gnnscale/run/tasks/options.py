@@ -53,6 +53,8 @@ class VertexPrediction(TaskConfig):
     is the sum over types of the mean over a type's training vertices, and the mean of the types'
     first metrics selects the best epoch.
 
+    In a graph with task rows, rows are predicted: each is a vertex, a cut-off and a label.
+
     Attributes:
         target: vertex type to predict, or a list of them, in a graph with labels of several vertex
             types. None: all labeled types.
@@ -83,6 +85,11 @@ class VertexPrediction(TaskConfig):
         ConfigError: one of them has no labels.
         """
         chosen = self._targets
+        if chosen and graph.rows is not None:
+            raise ConfigError(
+                f"task.target={brief(self.target)}: expected null, as task rows of {graph.name} "
+                "name the vertices to predict"
+            )
         if not chosen or not graph.num_classes:
             return graph
         target = None if graph.input_types is None else graph.input_types.target
@@ -95,12 +102,29 @@ class VertexPrediction(TaskConfig):
                 )
         return graph if {*chosen} == {*labeled} else graph.of_target(*chosen)
 
+    def with_cutoffs(self, graph: Graph, time: str | None) -> Graph:
+        """Return ``graph`` with a row for each labeled vertex, if ``time`` is a rule.
+
+        The cut-off is the vertex's own time. A graph with rows is returned as it is. ConfigError:
+        labeled vertices have no times.
+        """
+        from gnnscale.run.tasks.cutoffs import with_own_cutoffs
+
+        return graph if time in (None, "none") else with_own_cutoffs(graph, time)
+
+    def labels(self, graph: Graph) -> SplitLabels:
+        """Return the graph's task rows, or ``graph``, which has the labels of vertices."""
+        return graph if graph.rows is None else graph.rows
+
     def open(self, graph: Graph, split_path: Path | None, inputs: TaskInputs) -> Task:
         """Return the task by the graph's own split; ConfigError: a user-defined metric fails."""
-        from gnnscale.run.tasks.base import VertexTask
+        from gnnscale.run.tasks.base import LabelTask, VertexTask
+        from gnnscale.run.tasks.rows import RowTask
         from gnnscale.run.tasks.types import TypesTask
 
-        of_labels = TypesTask if graph.targets else VertexTask
+        of_labels: type[LabelTask] = TypesTask if graph.targets else VertexTask
+        if graph.rows is not None:
+            of_labels = RowTask
         task = of_labels(graph=graph, loss=inputs.loss, metrics=inputs.metrics)
         task.try_metrics()
         return task
@@ -270,8 +294,18 @@ class LinkPrediction(TaskConfig):
                     f"{self.num_candidates}; a source's edges are then ranked in one list"
                 )
 
+    def labeled(self, graph: Graph) -> Graph:
+        """Return ``graph``; ConfigError: it has task rows, which predict vertices."""
+        if graph.rows is not None:
+            raise ConfigError(
+                f"task=links: expected a graph without task rows, got {graph.name}, whose rows "
+                "predict vertices; add task=vertices"
+            )
+        return graph
+
     def make(self, graph: Graph) -> Path | None:
         """Write the edge split unless it exists; return its directory."""
+        self.labeled(graph)
         from gnnscale.run.tasks.edge_split import identify_split, make_split
         from gnnscale.run.tasks.links import chosen_edge_type
 

@@ -79,6 +79,13 @@ class TaskConfig(ABC):
         """Return ``graph`` with the labels that the task reads; here all."""
         return graph
 
+    def with_cutoffs(self, graph: Graph, time: str | None) -> Graph:
+        """Return ``graph`` with task rows if the rule ``sampler.time`` needs cut-offs; here as is.
+
+        ``time`` None: the rule follows from the graph.
+        """
+        return graph
+
     def edge_type_in(self, graph: Graph) -> int:
         """Return the number, in the schema of ``graph``, of the edge type to be predicted.
 
@@ -98,4 +105,5 @@ class TaskInputs:
     loss: LossConfig  #: loss of tasks without a loss of their own
     metrics: Sequence[str]  #: metrics of validation; empty: that of the labels
     device_plan: DevicePlanConfig  #: devices, which must support what the model reads
+    time: str | None  #: rule of ``sampler.time``. None: no rule, or the sampler has none
     num_threads: int  #: threads that compute structural features

@@ -169,10 +169,11 @@ def open_caches(
     of a graph with types are read from ``tier``; MemoryError if the host that emulates the device
     has too little memory.
     """
-    if tier is not None and graph.types is not None:
+    if tier is not None and (graph.types is not None or graph.rows is not None):
+        have = "vertices have types" if graph.rows is None else "task rows have cut-offs"
         raise ConfigError(
             f"cache_planner: expected rows in memory below the caches of {graph.name}, whose "
-            "vertices have types, got rows on disk; cache_planner=none takes them"
+            f"{have}, got rows on disk; cache_planner=none takes them"
         )
     sources = row_sources(graph, None if tier is None else tier.rows)
     parts = [_static_rows(plan, source, group, device.holds_rows) for source in sources]
@@ -202,6 +203,7 @@ def _dynamic_store(
             host_rows(graph, source.vertex_type),
             look_ahead.of_type(source.vertex_type),
             priority=degrees[source.vertices],
+            repeats=graph.rows is not None,
         )
         for source in sources
     }

@@ -19,6 +19,7 @@ from gnnscale.planner.cost_model import Workload, equations, unmeasured_workload
 from gnnscale.planner.cost_model import stage_work as work
 from gnnscale.run.batch_config import BatchConfig
 from gnnscale.run.inputs import checked_order
+from gnnscale.run.tasks.cutoffs import row_sampling
 from gnnscale.run.typed_inputs import check_reads_types
 from gnnscale.sampling import NeighborSampling, seed_order
 
@@ -112,10 +113,13 @@ def cache_task(config: BatchConfig, graph: Graph, partition: Partition | None) -
     parts = None if partition is None else partition.parts
     devices, sampler = config.device_plan.parsed(), config.sampler
     split = config.device_plan.split or [1] * len(devices)
+    rows, num_classes = graph.rows, (graph.rows or graph).num_classes
+    seeds = seed_order.labeled_vertices(rows or graph, "train")
+    vertices = None if rows is None else rows.vertices[seeds]
     draws = cache.Presampler(
         graph,
-        sampler,
-        checked_order(config, seed_order.labeled_vertices(graph, "train"), parts),
+        row_sampling(sampler, graph),
+        checked_order(config, seeds, parts, vertices),
         split=partial(device_plan.apportion, split),
         # Without a split the performance model chooses one, and drm changes it during training.
         fixed=config.device_plan.split is not None and not config.runtime.drm,
@@ -126,11 +130,11 @@ def cache_task(config: BatchConfig, graph: Graph, partition: Partition | None) -
     if types is None:
         model = config.model.build(
             num_features=graph.num_features,
-            num_classes=graph.num_classes,
+            num_classes=num_classes,
             num_edge_features=graph.num_edge_features,
         )
     else:
-        model = config.model.build_for(types, num_classes=graph.num_classes)
+        model = config.model.build_for(types, num_classes=num_classes)
     task = cache.CacheTask(
         graph=graph,
         devices=(),
@@ -140,8 +144,10 @@ def cache_task(config: BatchConfig, graph: Graph, partition: Partition | None) -
         draws=draws,
         num_epochs=config.epochs,
         batch_size=config.batch_size,
-        # Formulas compute inclusion probabilities from fan-outs.
-        fanouts=_fanouts(sampler, graph) if isinstance(sampler, NeighborSampling) else None,
+        # Formulas compute inclusion probabilities from fan-outs, without times.
+        fanouts=_fanouts(sampler, graph)
+        if isinstance(sampler, NeighborSampling) and rows is None
+        else None,
         replace=bool(getattr(sampler, "replace", False)),
         aggregated_row_bytes=_aggregated_row_bytes(model),
         seed=config.seed,

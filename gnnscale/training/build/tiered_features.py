@@ -32,13 +32,14 @@ from gnnscale.features.disk import (
 )
 from gnnscale.features.tiered import policies, sizing
 from gnnscale.features.tiered.buffer import RowSource
+from gnnscale.features.tiered.distinct import DistinctReader
 from gnnscale.features.tiered.setup import (
     BufferHandle,
     BufferPlan,
     merge_samples,
     open_buffer,
 )
-from gnnscale.features.tiered.store import TieredStore
+from gnnscale.features.tiered.store import TieredReader, TieredStore
 from gnnscale.features.typed import TypedStore
 from gnnscale.features.typed_tier import TypedTieredStore, sample_by_type
 from gnnscale.graph import Graph
@@ -153,7 +154,7 @@ class TierInputs:
         )
         vertices, num_bytes, computing = [], 0, 0.0
         for draw in islice(presampler.epoch(0, devices={rank}), _SAMPLED):
-            vertices.append(draw.batch.input_vertices)
+            vertices.append(draw.batch.distinct_inputs)
             num_bytes = max(num_bytes, draw.batch.num_bytes)
             computing = max(computing, work.batch_bytes(self.workload, BatchSize.of(draw.batch)))
         miss_rate = 1.0
@@ -207,7 +208,9 @@ def open_disk_tier(options: DiskFeaturesConfig, inputs: TierInputs) -> OpenedTie
             )
         ]
     )
-    readers = {number: buffer.rows for number, buffer in buffers.items()}
+    readers: dict[int, TieredReader] = {number: part.rows for number, part in buffers.items()}
+    if graph.rows is not None:
+        readers = {number: DistinctReader(reader) for number, reader in readers.items()}
     if graph.types is None:
         return OpenedTier(store=TieredStore(readers[0]), effect=effect)
     return OpenedTier(store=TypedTieredStore(TypedStore.of(graph), readers), effect=effect)

@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from gnnscale.cache.hotness.degree import inclusion
-from gnnscale.core import Array, ConfigError, progress, read_memory
+from gnnscale.core import Array, ConfigError, IntArray, progress, read_memory
 from gnnscale.core.artifact.files import size
+from gnnscale.core.sorted_sets import distinct
 from gnnscale.distributed.process_group import Group
 from gnnscale.features import disk
 from gnnscale.graph import Graph
@@ -48,7 +49,7 @@ def open_topology(
     memory = lists_memory(graph) if memory_bytes is None else memory_bytes
     memory //= group.local_size
     if memory:
-        seeds = np.arange(graph.num_vertices) if samples_any else graph.train_idx
+        seeds = np.arange(graph.num_vertices) if samples_any else _training_vertices(graph)
         size_of_batch = batch_size / group.size
         resident = _resident_lists(
             graph, sampler, seeds, size_of_batch, memory, num_threads=num_threads
@@ -60,6 +61,12 @@ def open_topology(
         log.info(_describe(graph, resident))
     gap = disk.max_read_gap(disk.indices_file(graph))
     return replace(graph, lists=disk.open_lists(graph, resident.rows, max_gap_bytes=gap))
+
+
+def _training_vertices(graph: Graph) -> IntArray:
+    """Return the vertices that training starts from, those of task rows once."""
+    rows = graph.rows
+    return graph.train_idx if rows is None else distinct(rows.vertices[rows.split.train_idx])
 
 
 def exceeds_memory(graph: Graph) -> bool:

@@ -318,7 +318,7 @@ def _workload(
         return workload.untimed()
     if workload.counted is not None:
         return with_measured_step(
-            workload, options, graph, model, order, platform, num_devices=num_devices
+            workload, options, graph, model, order, sampling, platform, num_devices=num_devices
         )
     return workload
 
@@ -329,6 +329,7 @@ def with_measured_step(
     graph: Graph,
     model: TrainableModel,
     order: SeedOrder,
+    sampling: SamplerConfig,
     platform: Platform,
     *,
     num_devices: int,
@@ -342,10 +343,14 @@ def with_measured_step(
     count = max(1, options.batch_size // num_devices)
     seeds = next(iter(order.epoch(0))).seeds[:count]
     threads = options.num_threads
-    sampler = options.sampler.sampler(graph, seed=options.seed, num_threads=threads)
+    sampler = sampling.sampler(graph, seed=options.seed, num_threads=threads)
     batch = sampler.sample(seeds, 0)
     inputs = open_loader(graph, model, num_threads=threads).load(batch)
-    objective = trainable.vertex_objective(graph, options.loss)
+    objective: trainable.Objective = (
+        trainable.vertex_objective(graph, options.loss)
+        if graph.rows is None
+        else trainable.row_objective(graph.rows, options.loss)
+    )
     seconds: list[float] = []
     with restoring(model):
         for _ in range(1 + _STEPS):

@@ -83,7 +83,8 @@ class ModelState:
     ) -> "ModelState":
         """Build the model by the run's seed, this device's part of it (P3), and an optimizer."""
         if group.is_rank0 and isinstance(options, CustomModel):
-            sizes = {"num_features": data.graph.num_features, "num_classes": data.graph.num_classes}
+            num_classes = task.labels(data.graph).num_classes
+            sizes = {"num_features": data.graph.num_features, "num_classes": num_classes}
             options.warn_unless_built_again(**sizes, types=data.graph.input_types)
         torch.manual_seed(data.seed)
         model = task.build_for(data.graph, options)

@@ -14,6 +14,7 @@ from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.history import History
 from gnnscale.run.tasks.base import EdgeTask, LabelTask, Task, ceiling
 from gnnscale.run.tasks.links import LinkTask
+from gnnscale.run.tasks.rows import RowTask
 from gnnscale.training.gradient_sync import StepTotals
 from gnnscale.training.pipeline import BatchSlice, WorkerStep
 from gnnscale.training.planning.cost_estimates import PlanOptions
@@ -168,7 +169,7 @@ class TrainState:
 def _graph_stats(task: Task) -> records.GraphStats:
     """Return the sizes of the graph, its split and its classes."""
     graph, is_edge_task = task.graph, isinstance(task, EdgeTask)
-    labels: SplitLabels = task.labels if isinstance(task, EdgeTask) else graph
+    labels: SplitLabels = task.labels if isinstance(task, EdgeTask | RowTask) else graph
     sets = (
         (task.split.train, task.split.valid, task.split.test)
         if isinstance(task, LinkTask)
@@ -180,8 +181,13 @@ def _graph_stats(task: Task) -> records.GraphStats:
         num_features=graph.num_features,
         feature_dtype=graph.feature_dtype,
         num_classes=labels.num_classes,
-        split_of="edges" if isinstance(task, LinkTask | EdgeTask) else "vertices",
+        split_of="edges" if isinstance(task, LinkTask | EdgeTask) else _labelled(task),
         split=tuple(len(ids) for ids in sets),
-        classes=read_classes(graph, edges=is_edge_task),
+        classes=None if isinstance(task, RowTask) else read_classes(graph, edges=is_edge_task),
         base_rates=task.base_rates if isinstance(task, LabelTask) else {},
     )
+
+
+def _labelled(task: Task) -> str:
+    """Return the elements of the split of a task on vertices or rows."""
+    return "rows" if isinstance(task, RowTask) else "vertices"

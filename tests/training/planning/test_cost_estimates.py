@@ -48,7 +48,8 @@ def test_the_host_takes_what_was_measured(settings, monkeypatch) -> None:
     threads = torch.get_num_threads()
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     found = with_measured_step(
-        workload, plan_options(config), graph, model, order, platform, num_devices=1
+        *(workload, plan_options(config), graph, model, order, config.sampler, platform),
+        num_devices=1,
     )
     assert found.counted.host_factor > 1
     assert replace(found, counted=workload.counted) == workload

@@ -1,0 +1,184 @@
+"""Predictor of task rows: outputs of vertices as of cut-offs, exact or over sampled neighbors."""
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from gnnscale.backend.feature_loading import FeatureLoader
+from gnnscale.backend.typed_loading import open_loader
+from gnnscale.core import Array, ConfigError, Float32Array, Int64Array, IntArray, track
+from gnnscale.features import FeatureStore
+from gnnscale.graph import Graph, TaskRows
+from gnnscale.nn import TrainableModel
+from gnnscale.run import EvaluationOptions
+from gnnscale.sampling import (
+    FanoutSampling,
+    MiniBatch,
+    NeighborSampling,
+    RowSampling,
+    Sampler,
+    SamplerConfig,
+)
+
+#: Random stream of sampled evaluation: a step that training never has, so that the sample of a
+#: vertex does not depend on the vertices that are evaluated with it.
+EVALUATION_STEP = 1 << 40
+#: Largest bytes of a mini-batch's rows over all layers; one vertex may exceed them.
+_MAX_BYTES = 256 << 20
+#: Vertices of the first mini-batch, and largest growth from one to the next.
+_FIRST, _GROWTH = 64, 4
+_EDGE_BYTES = 16
+
+
+class RowPredictor:
+    """Predictor of outputs of vertices, each as of a cut-off.
+
+    Exact outputs are over all neighbors that the rule of ``sampler.time`` allows. Rows are passed
+    in the order of their cut-offs, so that a mini-batch shares vertices of equal cut-offs; a vertex
+    and cut-off that several rows have is computed once. Mini-batches grow as long as their rows
+    stay within 256 MiB. Calls with equal weights give equal outputs.
+    """
+
+    def __init__(
+        self,
+        model: TrainableModel,
+        graph: Graph,
+        options: EvaluationOptions,
+        *,
+        store: FeatureStore | None = None,
+    ) -> None:
+        """Predict rows of ``graph`` with ``model``.
+
+        Args:
+            options: options of inference.
+            store: store of the features; None: the graph's features in host memory.
+        """
+        self._model = model
+        self._graph = graph
+        self._options = options
+        self._store = store
+        self._exact = options.inference == "exact"
+        self._sampler = all_allowed(options.sampler) if self._exact else options.sampler
+
+    @torch.no_grad()
+    def outputs(self, vertices: IntArray, cutoffs: Int64Array) -> Float32Array:
+        """Return outputs ``[n, width]`` of ``vertices`` ``[n]`` as of ``cutoffs`` ``[n]``.
+
+        Raises:
+            GraphError: a file of the graph became shorter.
+        """
+        self._graph.check_files()
+        units, positions = _distinct_units(np.asarray(vertices), np.asarray(cutoffs))
+        self._model.eval()
+        parts = [*self._passes(units)]
+        self._graph.check_files()
+        return np.concatenate(parts)[positions]
+
+    def _passes(self, units: TaskRows) -> Iterator[Float32Array]:
+        """Yield the outputs of ``units`` in their order."""
+        options, total = self._options, len(units.vertices)
+        config = RowSampling(vertices=self._sampler, rows=units)
+        sampler = config.sampler(self._graph, seed=options.seed, num_threads=options.num_threads)
+        loader = open_loader(
+            self._graph,
+            self._model,
+            num_threads=options.num_threads,
+            store=self._store,
+            compute_dtype=getattr(torch, options.compute_dtype),
+        )
+        first, size = 0, _FIRST if self._exact else options.batch_size
+        with track("evaluating", total=total, unit="rows") as advance:
+            while first < total:
+                batch = self._sample(sampler, np.arange(first, min(first + size, total)))
+                count = len(batch.rows.numbers)  # type: ignore[union-attr]
+                yield self._compute(batch, loader)
+                advance(count)
+                first += count
+                size = self._next_size(batch, count) if self._exact else size
+
+    def _sample(self, sampler: Sampler, numbers: Array) -> MiniBatch:
+        """Return the mini-batch of rows ``numbers``, or of their first half if it is too large."""
+        while True:
+            batch = sampler.sample(numbers, EVALUATION_STEP)
+            if not self._exact or len(numbers) == 1 or self._bytes_of(batch) <= _MAX_BYTES:
+                return batch
+            numbers = numbers[: len(numbers) // 2]
+
+    def _compute(self, batch: MiniBatch, loader: FeatureLoader) -> Float32Array:
+        rows = batch.rows
+        assert rows is not None
+        outputs = self._model(batch, loader.load(batch))
+        selected: Float32Array = outputs[torch.from_numpy(rows.positions)].float().numpy()
+        return selected
+
+    def _next_size(self, batch: MiniBatch, count: int) -> int:
+        """Return how many rows of the size of those of ``batch`` fill a mini-batch."""
+        fitting = count * _MAX_BYTES // max(self._bytes_of(batch), 1)
+        return max(1, min(int(fitting), count * _GROWTH))
+
+    def _bytes_of(self, batch: MiniBatch) -> int:
+        """Return the approximate bytes of the rows and edges of all layers of ``batch``."""
+        width = max(self._model.widths or (self._graph.num_features,))
+        return int(4 * width * batch.num_vertices + _EDGE_BYTES * batch.num_edges)
+
+
+def _distinct_units(vertices: IntArray, cutoffs: Int64Array) -> tuple[TaskRows, IntArray]:
+    """Return each vertex and cut-off once, by cut-off, and the position of each row among them."""
+    order = np.lexsort((vertices, cutoffs))
+    ids, times = vertices[order], cutoffs[order]
+    is_new = np.ones(len(order), np.bool_)
+    is_new[1:] = (ids[1:] != ids[:-1]) | (times[1:] != times[:-1])
+    positions = np.empty(len(order), np.int64)
+    positions[order] = np.cumsum(is_new) - 1
+    units = TaskRows(
+        name="rows to predict",
+        vertices=ids[is_new],
+        cutoffs=times[is_new],
+        labels=np.full(int(is_new.sum()), -1),
+        num_classes=0,
+    )
+    return units, positions
+
+
+def all_allowed(sampler: SamplerConfig) -> NeighborSampling:
+    """Return options that take all neighbors that the time rule of ``sampler`` allows.
+
+    Edge types that training leaves out stay left out. ConfigError: ``sampler`` has no time rule.
+    """
+    if not isinstance(sampler, FanoutSampling):
+        raise ConfigError(
+            "sampler: expected neighbor, labor or weighted for task rows, which have cut-offs, got "
+            f"{type(sampler).__name__}"
+        )
+    shared = {field.name for field in fields(NeighborSampling)} - {"replace", "memory_bytes"}
+    options: dict[str, Any] = {name: getattr(sampler, name) for name in shared}
+    options["fanouts"] = [-1] * sampler.num_layers
+    options["edge_fanouts"] = _all_of(sampler.edge_fanouts)
+    if "strategy" in options:
+        options["strategy"] = "uniform"
+    return NeighborSampling(**options)
+
+
+def _all_of(edge_fanouts: dict[str, list[int]] | None) -> dict[str, list[int]] | None:
+    """Return -1 for every fan-out but 0."""
+    if edge_fanouts is None:
+        return None
+    return {
+        name: [-1 if fanout else 0 for fanout in fanouts] for name, fanouts in edge_fanouts.items()
+    }
+
+
+def rows_of(graph: Graph, part: str | None = None) -> tuple[IntArray, Int64Array]:
+    """Return vertices and cut-offs of the rows of a ``part`` of the split; None: of all rows."""
+    rows = graph.rows
+    assert rows is not None
+    numbers = slice(None) if part is None else getattr(rows.split, f"{part}_idx")
+    return np.asarray(rows.vertices[numbers]), np.asarray(rows.cutoffs[numbers])
+
+
+def without_rows(graph: Graph) -> Graph:
+    """Return ``graph`` without its rows."""
+    return replace(graph, rows=None)

@@ -1,0 +1,39 @@
+"""Checks of a run's options for graphs with task rows, whose mini-batches are as of cut-offs."""
+
+from gnnscale.core import ConfigError
+from gnnscale.features import SharedFeaturesConfig, StructuralFeaturesConfig
+from gnnscale.graph import Graph
+from gnnscale.run.tasks.task_config import TaskInputs
+
+
+def check_rows(inputs: TaskInputs, graph: Graph) -> None:
+    """Raise ConfigError unless devices, features and model predict the rows of ``graph``, if any.
+
+    Features computed of all edges would tell of edges after a cut-off.
+    """
+    if graph.rows is None:
+        return
+    rows = f"task rows of {graph.name}"
+    for device in inputs.device_plan.parsed():
+        if not device.takes_types:
+            raise ConfigError(
+                f"device_plan: expected devices of kind cpu or emulated for the {rows}, got "
+                f"{device.label}, which samples no vertices as of a cut-off"
+            )
+    features = inputs.features
+    if isinstance(features, SharedFeaturesConfig):
+        raise ConfigError(f"features=shared: expected features=host or disk for the {rows}")
+    if inputs.time == "none":
+        return
+    option = None
+    if features.preaggregates or isinstance(features, StructuralFeaturesConfig):
+        option = f"features={features.name}"
+    elif getattr(inputs.model, "without_features", None) == "degrees":
+        option = "model.without_features=degrees"
+    elif inputs.model.counts_edges:
+        option = f"model={inputs.model.name}"
+    if option is not None:
+        raise ConfigError(
+            f"{option}: expected an option that counts no edges after the cut-offs of the {rows}; "
+            "sampler.time=none takes all edges"
+        )

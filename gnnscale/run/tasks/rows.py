@@ -1,0 +1,45 @@
+"""Task over rows: vertices to predict as of cut-offs, each row with its label."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from gnnscale.core import Array
+from gnnscale.graph import TaskRows
+from gnnscale.nn import base as trainable
+from gnnscale.run.tasks.base import LabelTask
+from gnnscale.run.tasks.cutoffs import row_sampling
+from gnnscale.sampling import SamplerConfig, SeedOrder
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowTask(LabelTask):
+    """Prediction of the labels of a graph's task rows; a seed is a row number."""
+
+    labelled: ClassVar[str] = "rows"
+
+    @property
+    def labels(self) -> TaskRows:
+        """Rows with their labels and split."""
+        assert self.graph.rows is not None  # ``VertexPrediction.open`` makes other tasks
+        return self.graph.rows
+
+    @property
+    def seed_vertices(self) -> Array:
+        """``[n]`` vertex of each training row."""
+        return np.asarray(self.labels.vertices[self.seeds])
+
+    @property
+    def _class_names(self) -> None:
+        """None: names of classes are those of vertex labels."""
+        return
+
+    @property
+    def objective(self) -> trainable.Objective:
+        """Function from outputs and their mini-batch to the mean loss of the rows' labels."""
+        return trainable.row_objective(self.labels, self.loss)
+
+    def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
+        """Return options of a sampler of rows; ``vertices`` samples as of their cut-offs."""
+        return row_sampling(vertices, self.graph)
