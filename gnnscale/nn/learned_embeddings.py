@@ -107,7 +107,9 @@ class LearnedFeatureStore(FeatureStore):
 
         The vertices are distinct unless the store ``repeats``.
         """
-        read, positions = np.unique(vertices, return_inverse=True) if self._repeats else (vertices, None)
+        read, positions = (
+            np.unique(vertices, return_inverse=True) if self._repeats else (vertices, None)
+        )
         rows: Tensor = _Gather.apply(self._handle, self._rows, read, dtype)  # type: ignore[no-untyped-call]
         if positions is not None:
             rows = rows.index_select(0, torch.from_numpy(positions))
@@ -127,6 +129,11 @@ class LearnedFeatureStore(FeatureStore):
             self._handle, self._rows, vertices, block, aggregation, dtype
         )
         return rows, self._read(vertices)
+
+    def _gather(self, vertices: Array, dtype: torch.dtype) -> Tensor:
+        """Return rows ``[n, width]`` of distinct ``vertices``."""
+        rows: Tensor = _Gather.apply(self._handle, self._rows, vertices, dtype)  # type: ignore[no-untyped-call]
+        return rows
 
     def _read(self, vertices: Array) -> Traffic:
         return Traffic(rows=Access(host_bytes=len(vertices) * self.row_bytes))

@@ -118,11 +118,12 @@ class VertexPrediction(TaskConfig):
 
     def open(self, graph: Graph, split_path: Path | None, inputs: TaskInputs) -> Task:
         """Return the task by the graph's own split; ConfigError: a user-defined metric fails."""
-        from gnnscale.run.tasks.base import LabelTask, VertexTask
+        from gnnscale.run.tasks.base import VertexTask
         from gnnscale.run.tasks.rows import RowTask
         from gnnscale.run.tasks.types import TypesTask
 
-        of_labels: type[LabelTask] = TypesTask if graph.targets else VertexTask
+        of_labels: type[TypesTask | VertexTask | RowTask]
+        of_labels = TypesTask if graph.targets else VertexTask
         if graph.rows is not None:
             of_labels = RowTask
         task = of_labels(graph=graph, loss=inputs.loss, metrics=inputs.metrics)
