@@ -23,7 +23,7 @@ from gnnscale.features import FeatureStore, HostFeatures, check_store, take_read
 from gnnscale.graph import Graph
 from gnnscale.nn import Inputs, TrainableModel
 from gnnscale.nn.conv.linear import Degrees, GraphLayer
-from gnnscale.sampling import Block, MiniBatch, NeighborSampler, TypedBlock
+from gnnscale.sampling import Block, MiniBatch, NeighborSampler, TypedBlock, TypedMiniBatch
 
 #: Maximum edges and vertices of a chunk, which bound its memory.
 CHUNK_EDGES = 1 << 20
@@ -279,12 +279,27 @@ class FeatureLoader:
             dtype=self.dtype,
             num_threads=self.num_threads,
         )
+        inputs = self.with_ages(batch, inputs)
         if not self._model.uses_edge_features:
             return inputs
         attr = (
             edge_attr(self._graph, block, num_threads=self.num_threads) for block in batch.blocks
         )
         return replace(inputs, edge_attr=tuple(attr))
+
+    def with_ages(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
+        """Return ``inputs`` with the ages of input vertices at their cut-offs, if they are read."""
+        times, cutoffs = self._graph.times, batch.cutoffs
+        if not self._model.uses_ages or times is None or cutoffs is None:
+            return inputs
+        ages = torch.from_numpy(times.ages(batch.input_vertices, cutoffs))
+        if not isinstance(batch, TypedMiniBatch):
+            return replace(inputs, ages=(ages,))
+        spans = map(self._graph.schema.vertices, range(len(batch.type_sizes)))
+        pairs = zip(spans, torch.split(ages, list(batch.type_sizes)), strict=True)
+        return replace(
+            inputs, ages=tuple(part if times.are_timed(span) else None for span, part in pairs)
+        )
 
     def with_learned(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
         """Return ``inputs``, the result of ``without_rows``, with the learned rows."""

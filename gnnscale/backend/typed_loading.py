@@ -78,7 +78,7 @@ class TypedLoader(FeatureLoader):
             reads[number] = Access(host_bytes=count * row_bytes)
         traffic = replace(inputs.traffic, rows=sum(reads, Access()))
         return replace(
-            inputs,
+            self.with_ages(batch, inputs),
             traffic=traffic,
             type_reads=tuple(reads),
             edge_attr=tuple(self._edge_attr(batch)),

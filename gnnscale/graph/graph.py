@@ -104,6 +104,17 @@ class Graph(LabeledTopology):
         return () if isinstance(self.features, ShardedFeatures) else (self.features,)
 
     @property
+    def timed_types(self) -> tuple[bool, ...]:
+        """For each vertex type, without types for all, whether the model may read its times.
+
+        It may if the types have times and task rows have cut-offs. Empty: it reads no times.
+        """
+        times, schema = self.times, self.schema
+        if times is None or self.rows is None:
+            return ()
+        return tuple(times.are_timed(schema.vertices(i)) for i in range(len(schema.vertex_types)))
+
+    @property
     def input_types(self) -> InputTypes | None:
         """Types and their numbers of features, as a model reads them. None: there are no types."""
         features: object = self.features

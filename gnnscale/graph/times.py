@@ -5,13 +5,24 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from gnnscale.core import Int64Array
+from gnnscale.core import Float32Array, Int64Array, IntArray
 
 #: Unit of all times of a graph, since 1970-01-01 UTC; ``step`` counts from any origin.
 TimeUnit = Literal["day", "s", "ms", "us", "ns", "step"]
 TIME_UNITS: tuple[str, ...] = get_args(TimeUnit)
 #: Time of vertices and edges that are known at all times.
 NO_TIME = int(np.iinfo(np.int64).min)
+
+
+#: Number of a unit's counts in a day; a step is not converted.
+UNITS_PER_DAY: dict[TimeUnit, int] = {
+    "day": 1,
+    "s": 86_400,
+    "ms": 86_400_000,
+    "us": 86_400_000_000,
+    "ns": 86_400_000_000_000,
+    "step": 1,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,3 +41,20 @@ class GraphTimes:
     #: ``[num_vertices]`` int64 time from which each vertex is known; ``NO_TIME``: always. None: all
     #: vertices always are
     vertices: Int64Array | None = None
+
+    def ages(self, vertices: IntArray, cutoffs: Int64Array) -> Float32Array:
+        """Return ``[n]`` float32 days from the times of ``vertices`` ``[n]`` to ``cutoffs`` ``[n]``.
+
+        They are 0 for vertices that are known at all times; with the unit ``step``, they are steps.
+        """
+        if self.vertices is None:
+            return np.zeros(len(vertices), np.float32)
+        times = np.asarray(self.vertices)[vertices]
+        elapsed = np.where(times == NO_TIME, 0, cutoffs - times)
+        days: Float32Array = (elapsed / UNITS_PER_DAY[self.unit]).astype(np.float32)
+        return days
+
+    def are_timed(self, vertices: slice) -> bool:
+        """Whether the vertices of a type, a range of ids, have times."""
+        times = None if self.vertices is None else self.vertices[vertices]
+        return times is not None and len(times) > 0 and int(times[0]) != NO_TIME

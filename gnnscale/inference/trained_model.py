@@ -186,13 +186,15 @@ def _build(run: RunConfig, signature: InputSchema) -> TrainableModel:
     # The sizes are from an untrusted file: allocate nothing before the weights are checked.
     device = torch.device("meta") if _is_built_in(run.model) else nullcontext()
     with device:
-        return run.task.build(
+        model = run.task.build(
             run.model,
             num_features=signature.num_features,
             num_classes=signature.num_classes,
             num_edge_features=signature.num_edge_features,
             types=signature.types,
         )
+        run.model.add_time_encoders(model, signature.timed_types)
+    return model
 
 
 def _is_built_in(model: ModelConfig) -> bool:

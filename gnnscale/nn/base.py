@@ -38,6 +38,9 @@ class Inputs:
     #: or if ``aggregated`` what the first layer multiplies, ``[num_dst_t, w_t]``; ``x`` is empty
     rows: tuple[Tensor, ...] = ()
     type_reads: tuple[Access, ...] = ()  #: for a graph with types, the reads of each type's rows
+    #: by vertex type, or for all vertices, ``[num_input_vertices_t]`` float32 days from the time of
+    #: an input vertex to its cut-off; None: the type has no times; empty: the model reads no ages
+    ages: tuple[Tensor | None, ...] = ()
 
     @classmethod
     def of_types(
@@ -56,7 +59,8 @@ class Inputs:
     def num_bytes(self) -> int:
         """Bytes of the feature rows (``parts`` with P3, otherwise ``x``, ``rows``) and of edges."""
         parts = self.parts or (self.x, *self.rows)
-        return sum(rows.nbytes for rows in parts) + self.edge_bytes
+        ages = sum(days.nbytes for days in self.ages if days is not None)
+        return sum(rows.nbytes for rows in parts) + self.edge_bytes + ages
 
     @property
     def edge_bytes(self) -> int:
@@ -107,6 +111,11 @@ class TrainableModel(nn.Module):
         self.encoder = None
         #: Learned input rows; None: the input rows come from a store.
         self.vertex_rows: LearnedEmbedding | None = None
+
+    @property
+    def uses_ages(self) -> bool:
+        """Whether ``Inputs.ages`` are needed for mini-batches with cut-offs; here False."""
+        return False
 
     @property
     def infers_by_layer(self) -> bool:

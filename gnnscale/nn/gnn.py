@@ -126,10 +126,17 @@ class GNN(TrainableModel):
         self.input_dropout = input_dropout
         self.connections = connections or Connections()
         self.encoder = encoder
+        #: Encoder of relative time, which is added to input rows. None: input rows are unchanged
+        self.time_encoder: nn.Module | None = None
         self.output = output
         self.uses_degrees = any(layer.uses_degrees for layer in layers)
         self.uses_edge_features = any(layer.uses_edge_features for layer in layers)
         self.uses_edge_weights = any(layer.uses_edge_weights for layer in layers)
+
+    @property
+    def uses_ages(self) -> bool:
+        """Whether the days from a vertex's time to its cut-off are an input."""
+        return self.time_encoder is not None
 
     @property
     def shared_parts(self) -> dict[str, Any]:
@@ -143,8 +150,11 @@ class GNN(TrainableModel):
 
     @property
     def aggregates_on_load(self) -> bool:
-        """Whether ``load`` can aggregate: a linear first layer, no encoder, no input dropout."""
-        changed = self.encoder is not None or self.input_dropout > 0
+        """Whether ``load`` can aggregate: a linear first layer that reads input rows as they are.
+
+        An encoder, input dropout and relative time change these rows.
+        """
+        changed = self.encoder is not None or self.input_dropout > 0 or self.uses_ages
         return self.layer(0).aggregates_on_load and not changed
 
     @property
@@ -199,7 +209,7 @@ class GNN(TrainableModel):
             batch, inputs = _full_graph_batch(self, batch, inputs, edge_weight, edge_attr)
         assert isinstance(inputs, Inputs)
         batch = inputs.with_edges(batch)
-        h = _encode(self, batch, inputs.x)
+        h = _encode(self, batch, inputs)
         # If later layers read a layer's output again, it is activated here, not by the next layer.
         rows, reads_again = [h], self.connections.reads_again
         for index, block in enumerate(batch.blocks):
@@ -272,10 +282,16 @@ class GNN(TrainableModel):
         return self._logits([*dst_rows, h]) if last else h
 
 
-def _encode(model: GNN, batch: MiniBatch, x: Tensor) -> Tensor:
-    """Return the rows that the first layer reads: ``x``, with dropout in training, then encoded."""
+def _encode(model: GNN, batch: MiniBatch, inputs: Inputs) -> Tensor:
+    """Return the rows that the first layer reads: ``inputs.x``, changed and then encoded.
+
+    In training they have dropout; encoded ages, if any, are added.
+    """
+    x = inputs.x
     if model.training and model.input_dropout > 0:
         x = functional.input_dropout(x, model.input_dropout, batch)
+    if model.time_encoder is not None and inputs.ages:
+        x = x + model.time_encoder(inputs.ages[0]).to(x.dtype)
     if model.encoder is None:
         return x
     act = functional.input_activation(model.dropout if model.training else 0.0, batch)
@@ -301,7 +317,7 @@ def _layer_costs(model: GNN) -> tuple[LayerCost, ...]:
     costs = [model.layer(index).cost(*widths) for index, widths in enumerate(pairs)]
     if model.encoder is not None:
         costs[0] = _with_encoder(costs[0], model.encoder)
-    if model.input_dropout > 0:
+    if model.input_dropout > 0 or model.uses_ages:
         costs[0] = replace(costs[0], changes_inputs=True)
     if model.output is not None:
         product = (model.output.in_features, model.output.out_features)

@@ -25,6 +25,9 @@ JUMPING = ("none", "cat", "max")
 #: Feature rows of vertex types without features.
 WITHOUT_FEATURES = ("learned", "degrees", "constant")
 
+#: Encodings of the time from a vertex's own to the cut-off, in days.
+TIME_ENCODINGS = ("none", "sinusoidal", "linear")
+
 #: Sizes beyond which weights fit no machine, and gradients no number format.
 MAX_HIDDEN = 1 << 16
 _MAX_LAYERS = 64
@@ -104,6 +107,12 @@ class ModelConfig(ABC):
         """Return ``graph``, without its edge features if layers do not read them."""
         unread = graph.num_edge_features and not self.edge_width(graph.num_edge_features)
         return graph.without_edge_features() if unread else graph
+
+    def add_time_encoders(self, model: TrainableModel, timed: Sequence[bool]) -> None:
+        """Let ``model`` read the relative time of vertices, if this architecture does; here not.
+
+        ``timed`` says for each vertex type, or for all vertices, whether they have times.
+        """
 
     @property
     def row_width(self) -> int | None:

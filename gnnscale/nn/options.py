@@ -11,6 +11,7 @@ from gnnscale.core.config import names, user_code
 from gnnscale.graph import GraphSchema, InputTypes
 from gnnscale.nn.model_config import (
     MAX_HIDDEN,
+    TIME_ENCODINGS,
     WITHOUT_FEATURES,
     LayeredModel,
     ModelConfig,
@@ -52,20 +53,35 @@ class GraphSAGE(LayeredModel):
     Attributes:
         aggregator: one of ``AGGREGATORS``: ``mean`` of the neighbors' rows; ``pool``, the maximum
             of the neighbors' rows after a linear layer with ReLU (GraphSAGE, eq. 3).
+        time_encoding: one of ``TIME_ENCODINGS``: encoding of the days from a vertex's time to the
+            cut-off, which is added to its features. None: sinusoidal, if task rows have cut-offs.
     """
 
     multiplies_once: ClassVar[bool] = True
 
     aggregator: str = "mean"
+    time_encoding: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.time_encoding is not None:
+            check_choice("model.time_encoding", self.time_encoding, TIME_ENCODINGS)
         check_choice("model.aggregator", self.aggregator, AGGREGATORS)
 
     @property
     def aggregates_on_load(self) -> bool:
         """Whether the first layer aggregates input rows linearly: by ``mean``, without dropout."""
         return self.aggregator == "mean" and not self.drops_inputs
+
+    def add_time_encoders(self, model: TrainableModel, timed: Sequence[bool]) -> None:
+        """Let ``model`` add the encoded relative time of vertices, if they are ``timed``."""
+        from gnnscale.nn.gnn import GNN
+        from gnnscale.nn.time_encoding import TimeEncoder
+
+        kind = self.time_encoding or "sinusoidal"
+        if kind != "none" and any(timed):
+            assert isinstance(model, GNN)
+            model.time_encoder = TimeEncoder(kind, self.hidden, model.widths[0])
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build a GraphSAGE layer from ``num_in`` to ``num_out`` features."""

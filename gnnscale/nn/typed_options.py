@@ -12,6 +12,7 @@ from gnnscale.graph import GraphSchema
 from gnnscale.nn.model_config import (
     MAX_HIDDEN,
     NORMS,
+    TIME_ENCODINGS,
     WITHOUT_FEATURES,
     ModelConfig,
     check_dropout,
@@ -19,6 +20,7 @@ from gnnscale.nn.model_config import (
 )
 
 if TYPE_CHECKING:
+    from gnnscale.nn.base import TrainableModel
     from gnnscale.nn.typed.layer import TypedLayer
     from gnnscale.nn.typed.model import TypedGNN
 
@@ -46,6 +48,9 @@ class TypedModel(ModelConfig):
             in the steps that read it, with the optimizer's weight decay; ``degrees``, logarithms
             of their degrees by edge type; or ``constant``, a one. None: learned rows, but degrees
             for a type of more than 10 million vertices.
+        time_encoding: one of ``TIME_ENCODINGS``: encoding of the days from a vertex's time to the
+            cut-off, which is added to the encoded features of types with times. None: sinusoidal,
+            if task rows have cut-offs.
     """
 
     takes_bfloat16: ClassVar[bool] = False
@@ -59,14 +64,28 @@ class TypedModel(ModelConfig):
     norm: str = "none"
     residual: bool = False
     without_features: str | None = None
+    time_encoding: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.time_encoding is not None:
+            check_choice("model.time_encoding", self.time_encoding, TIME_ENCODINGS)
         if self.without_features is not None:
             check_choice("model.without_features", self.without_features, WITHOUT_FEATURES)
         check_range("model.hidden", self.hidden, 1, MAX_HIDDEN)
         check_dropout(self.dropout)
         check_choice("model.norm", self.norm, NORMS)
+
+    def add_time_encoders(self, model: TrainableModel, timed: Sequence[bool]) -> None:
+        """Let ``model`` add the encoded relative time of types that are ``timed``."""
+        from gnnscale.nn.time_encoding import time_encoders
+        from gnnscale.nn.typed.model import TypedGNN
+
+        kind = self.time_encoding or "sinusoidal"
+        if kind != "none" and any(timed):
+            assert isinstance(model, TypedGNN)
+            widths = [self.hidden] * len(timed)
+            model.time_encoders = time_encoders(kind, self.hidden, widths, timed)
 
     @property
     def row_width(self) -> int:

@@ -59,6 +59,8 @@ class TypedGNN(TrainableModel):
         self.input_widths = tuple(input_widths)
         self.layers = nn.ModuleList(layers)
         self.encoders = nn.ModuleList(nn.Linear(width, hidden) for width in input_widths)
+        #: Encoders of relative time by vertex type, identities of types without times; empty: none
+        self.time_encoders = nn.ModuleList()
         self.outputs = nn.ModuleList(outputs)
         #: by activated layer and vertex type
         self.norms = nn.ModuleList(
@@ -74,6 +76,11 @@ class TypedGNN(TrainableModel):
             nn.init.zeros_(encoder.bias)  # type: ignore[arg-type]
 
     @property
+    def uses_ages(self) -> bool:
+        """Whether the days from a vertex's time to its cut-off are an input."""
+        return len(self.time_encoders) > 0
+
+    @property
     def infers_by_layer(self) -> bool:
         """True: see ``infer_layer``."""
         return True
@@ -85,6 +92,7 @@ class TypedGNN(TrainableModel):
         width, hidden = round(sum(self.input_widths) / len(self.input_widths)), self.widths[0]
         costs[0] = replace(
             costs[0],
+            changes_inputs=self.uses_ages,
             width_in=max(width, 1),
             message_width=hidden,
             message_products=((max(width, 1), hidden),),
@@ -136,6 +144,7 @@ class TypedGNN(TrainableModel):
             and isinstance(batch, TypedMiniBatch)
             and isinstance(store, TypedStore)
             and self.vertex_rows is None
+            and not (self.uses_ages and batch.cutoffs is not None)
             and (layer := self._means_layer(batch.blocks[0])) is not None
         ):
             rows, traffic = store.source_rows(batch, num_threads=num_threads)
@@ -145,9 +154,14 @@ class TypedGNN(TrainableModel):
             store, batch, degrees, aggregates=False, dtype=dtype, num_threads=num_threads
         )
 
-    def encode(self, vertex_type: int, rows: Tensor) -> Tensor:
-        """Return the rows that the first layer reads, ``[n, hidden]``, of feature rows ``rows``."""
+    def encode(self, vertex_type: int, rows: Tensor, ages: Tensor | None = None) -> Tensor:
+        """Return the rows that the first layer reads, ``[n, hidden]``, of feature rows ``rows``.
+
+        Encoded ``ages`` ``[n]`` in days are added, if any.
+        """
         encoded = linear(self.encoders[vertex_type], rows)  # type: ignore[arg-type]
+        if ages is not None:
+            encoded = encoded + self.time_encoders[vertex_type](ages)
         return encoded.relu() if self.activates_inputs else encoded
 
     def infer_layer(self, index: int, rows: Sequence[Tensor], block: TypedBlock) -> list[Tensor]:
@@ -166,10 +180,12 @@ class TypedGNN(TrainableModel):
     def _first(self, inputs: Inputs, block: TypedBlock) -> tuple[list[Tensor], Sequence[Tensor]]:
         """Return the first layer's output, and the rows that a residual adds, if there is one."""
         rows: Sequence[Tensor] = inputs.rows or (inputs.x,)
-        layer = self._means_layer(block)
+        layer = None if inputs.ages else self._means_layer(block)
         learned_widths = {part.shape[1] for part in rows if part.requires_grad}
         if layer is None or len(learned_widths) > 1:
-            encoded = [self.encode(number, part) for number, part in enumerate(rows)]
+            ages = inputs.ages or (None,) * len(rows)
+            pairs = zip(rows, ages, strict=True)
+            encoded = [self.encode(number, *pair) for number, pair in enumerate(pairs)]
             return self.layers[0](encoded, block), encoded
         encoders: Any = self.encoders
         multiply = layer.forward_columns if inputs.aggregated else layer.forward_encoded

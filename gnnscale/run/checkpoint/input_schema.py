@@ -28,6 +28,8 @@ from gnnscale.graph import (
     Graph,
     InputTypes,
     SplitLabels,
+    TaskRows,
+    TimeUnit,
 )
 from gnnscale.nn.losses import label_kind
 from gnnscale.run.checkpoint import INPUT_SCHEMA
@@ -86,6 +88,9 @@ class InputSchema:
     edge_type_columns: dict[str, tuple[Column, ...]] = field(default_factory=dict)
     #: standardization of the features by edge type, of types that have one
     edge_type_scaling: dict[str, standardize.ColumnScaling] = field(default_factory=dict)
+    time_unit: TimeUnit | None = None  #: unit of times if task rows are predicted; None: vertices
+    #: by vertex type, or for all vertices, whether their times are an input; empty: no times are
+    timed_types: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
         if self.scaling is not None and len(self.scaling.mean) != self.num_features:
@@ -106,6 +111,9 @@ class InputSchema:
         expected = self.num_classes if self.multilabel else 1
         if self.thresholds is not None and len(self.thresholds.values) != expected:
             raise ValueError(f"{len(self.thresholds.values)} thresholds of {expected} classes")
+        count = 1 if self.types is None else len(widths)
+        if len(self.timed_types) not in (0, count):
+            raise ValueError(f"times of {len(self.timed_types)} of {count} vertex types")
 
     @classmethod
     def of(
@@ -124,7 +132,9 @@ class InputSchema:
             num_classes=labels.num_classes,
             labels=cast(_LABELS, label_kind(first.labels)),
             columns=read_columns(graph),
-            classes=read_classes(graph, edges=isinstance(labels, EdgeLabels)),
+            classes=None
+            if isinstance(labels, TaskRows)
+            else read_classes(graph, edges=isinstance(labels, EdgeLabels)),
             scaling=standardize.read_scaling(graph),
             num_edge_features=graph.num_labeled_edge_features,
             edge_columns=read_edge_columns(graph),
@@ -135,6 +145,10 @@ class InputSchema:
             type_scaling=standardize.read_type_scaling(graph),
             edge_type_columns=read_type_columns(graph, edges=True),
             edge_type_scaling=standardize.read_type_scaling(graph, edges=True),
+            time_unit=graph.times.unit
+            if isinstance(labels, TaskRows) and graph.times is not None
+            else None,
+            timed_types=graph.timed_types if isinstance(labels, TaskRows) else (),
             targets={
                 name: TargetSchema(
                     num_classes=view.num_classes,

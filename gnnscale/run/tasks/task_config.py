@@ -63,13 +63,16 @@ class TaskConfig(ABC):
 
     def build_for(self, graph: Graph, model: ModelConfig) -> TrainableModel:
         """Build the model to train on ``graph``."""
-        return self.build(
+        built = self.build(
             model,
             num_features=graph.num_features,
             num_classes=self.labels(graph).num_classes,
             num_edge_features=graph.num_labeled_edge_features,
             types=graph.input_types,
         )
+        if self.labels(graph) is graph.rows:
+            model.add_time_encoders(built, graph.timed_types)
+        return built
 
     def labels(self, graph: Graph) -> SplitLabels:
         """Return ``graph``, which has the vertex labels; a task on edge labels returns those."""
