@@ -17,8 +17,10 @@ from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
 from gnnscale.inference.export import outputs
 from gnnscale.inference.export.link_ends import LinkEnds
+from gnnscale.inference.export.task_rows import find_rows
 from gnnscale.inference.load_run import open_run_task
 from gnnscale.inference.predictor import PairScorer, Predictor
+from gnnscale.inference.row_predictor import RowPredictor
 from gnnscale.inference.trained_model import TrainedModel, load_trained, open_other
 from gnnscale.nn import LinkModel
 from gnnscale.run.checkpoint.input_schema import InputSchema
@@ -106,6 +108,11 @@ class LoadedRun:
         """
         check_choice("inference", inference, INFERENCE)
         graph, trained = self.open(graph, unseen), self.trained
+        if trained.signature.predicts_rows:
+            raise ConfigError(
+                f"layer={layer}: expected a run of vertices, got one of task rows, which gives "
+                "outputs as of cut-offs"
+            )
         selected = select_vertices(vertices, graph, read_ids(graph), trained.signature.target)
         if layer == -1:
             trained = trained.of_target(selected.vertex_type)
@@ -125,6 +132,32 @@ class LoadedRun:
                 for rows in chunks
             ]
         )
+
+
+    def task_rows(
+        self,
+        rows: Any,
+        part: Any,
+        graph: Any,
+        *,
+        what: str | None,
+        inference: str,
+        threshold: float | None,
+        unseen: str,
+    ) -> Array:
+        """Return the outputs of ``rows``, or of a ``part`` of the graph's own, of the kind ``what``.
+
+        Both are as ``find_rows`` takes them; other arguments are those of ``rows``.
+        """
+        check_choice("inference", inference, INFERENCE)
+        graph, trained = self.open(graph, unseen), self.trained
+        kind = output_kind(what, trained.signature)
+        thresholds = trained.thresholds(self.config.threshold, threshold, [kind])
+        selected = find_rows(rows, part, graph, trained.signature.target)
+        config = replace(self.config, runtime=replace(self.config.runtime, inference=inference))
+        predictor = RowPredictor(trained.model, graph, config.evaluation_options)
+        predicted = predictor.outputs(selected.vertices, selected.cutoffs)
+        return outputs.answer(kind, predicted, multilabel=False, thresholds=thresholds)
 
 
 def output_kind(what: str | None, schema: InputSchema) -> str:

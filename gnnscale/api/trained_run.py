@@ -69,19 +69,23 @@ class TrainedRun:
         self,
         vertices: Any = None,
         *,
+        rows: Any = None,
         graph: Any = None,
         what: str | None = None,
         threshold: float | None = None,
         inference: str = "exact",
         unseen: str = "refuse",
     ) -> Array:
-        """Return the model's predictions for ``vertices``, in their order.
+        """Return the model's predictions for ``vertices``, in their order, or for task rows.
 
         Args:
             vertices: distinct ids, which are the user's own ids if the graph has them; ``train``,
                 ``valid`` or ``test``; a ``.npy`` file of ids; None for all vertices. In a graph
                 with types they are of the type that was trained; ``"item"`` is another type, and
                 ``("item", ids)`` vertices of it. A run of several types needs one of these.
+            rows: rows to predict, for a run that was trained on task rows: a pair of ids and
+                cut-offs, which may repeat, or a file, as the option ``rows`` of ``gnnscale
+                predict``. None: the graph's own rows, or the part that ``vertices`` names.
             graph: graph of the vertices, of any type that ``train`` takes, with the features that
                 the model was trained on. None: the run's own graph.
             what: ``classes``, ``probabilities`` or ``logits``. None: classes, or values in
@@ -109,6 +113,16 @@ class TrainedRun:
                 "predict: expected a vertex task, got task=links; use scores for pairs, partners "
                 "for the best links of a vertex, or embeddings(layer=-1) for its compared rows"
             )
+        if run.trained.signature.predicts_rows:
+            return run.task_rows(
+                *(rows, vertices, graph),
+                what=what,
+                inference=inference,
+                threshold=threshold,
+                unseen=unseen,
+            )
+        if rows is not None:
+            raise ConfigError("rows: expected None for a run that was trained without task rows")
         return run.rows(
             *(vertices, graph),
             layer=-1,

@@ -1,7 +1,7 @@
 """Predictor of task rows: outputs of vertices as of cut-offs, exact or over sampled neighbors."""
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -169,16 +169,3 @@ def _all_of(edge_fanouts: dict[str, list[int]] | None) -> dict[str, list[int]] |
     return {
         name: [-1 if fanout else 0 for fanout in fanouts] for name, fanouts in edge_fanouts.items()
     }
-
-
-def rows_of(graph: Graph, part: str | None = None) -> tuple[IntArray, Int64Array]:
-    """Return vertices and cut-offs of the rows of a ``part`` of the split; None: of all rows."""
-    rows = graph.rows
-    assert rows is not None
-    numbers = slice(None) if part is None else getattr(rows.split, f"{part}_idx")
-    return np.asarray(rows.vertices[numbers]), np.asarray(rows.cutoffs[numbers])
-
-
-def without_rows(graph: Graph) -> Graph:
-    """Return ``graph`` without its rows."""
-    return replace(graph, rows=None)

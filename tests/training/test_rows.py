@@ -1,13 +1,33 @@
 """Runs over task rows: vertices as of cut-offs."""
 
+import numpy as np
+import pyarrow.parquet
 import pytest
+from devices import accelerator, plan_of
 from in_memory import InMemory
+from one_line import one_line
 from timed_shop import future_shop, timed_shop
+
+import gnnscale
+from gnnscale.inference.evaluate import evaluate
+from gnnscale.inference.export.predict import PredictConfig, predict
+from gnnscale.run.commands import EvaluateConfig
 
 OPTIONS = (
     *("model=rsage", "model.hidden=16", "model.dropout=0", "sampler.fanouts=[8,4]"),
     *("batch_size=64", "optimizer.lr=0.01", "num_threads=1"),
 )
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("shop") / "store"
+    timed_shop().save(path)
+    return str(path)
+
+
+def of_store(store: str, *more: str) -> list[str]:
+    return ["dataset=store", f"dataset.store={store}", *OPTIONS, "epochs=2", *more]
 
 
 def test_rows_are_learned(run, tmp_path) -> None:
@@ -23,3 +43,118 @@ def test_the_rule_hides_what_only_the_future_tells(run, tmp_path, time, least, m
     data = InMemory(graph=future_shop())
     result = run(tmp_path, *OPTIONS, "epochs=30", f"sampler.time={time}", dataset=data)
     assert least <= result.test_metric <= most
+
+
+PLANS = {
+    "split": ("device_plan=cpu_x2", "device_plan.split=[7,57]", "runtime.drm=false"),
+    "moved": ("device_plan=cpu_x2", "runtime.prefetch=two_stage"),
+    "emulated": (plan_of("cpu", accelerator()),),
+    # Mini-batches are trained in parts.
+    "small": (plan_of("cpu", accelerator(memory_bytes=400_000)),),
+}
+
+
+@pytest.mark.integration
+def test_the_same_losses_on_any_devices(launched, tmp_path, store) -> None:
+    options = of_store(store, "runtime.accumulate=2")
+    one = launched(tmp_path / "one", *options)
+    assert one.losses[-1] < one.losses[0]
+    for name, plan in PLANS.items():
+        many = launched(tmp_path / name, *options, *plan)
+        assert many.losses == pytest.approx(one.losses, rel=1e-4)
+        assert many.result.test_metric == pytest.approx(one.result.test_metric, abs=0.02)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "how",
+    [
+        ("device_plan=cpu_x2", "device_plan.split=[32,32]"),
+        (plan_of("cpu", accelerator()), "runtime.prefetch=two_stage"),
+    ],
+)
+def test_parts_train_the_rows_of_their_vertices(launched, tmp_path, store, how) -> None:
+    run = launched(tmp_path / "run", *of_store(store, "partitioner=hash", *how))
+    assert sum(map(sum, run.seeds[: run.result.steps_per_epoch])) == 360
+    assert all(max(seeds) <= 32 for seeds in run.seeds)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "caches",
+    ["degree", "presample", "belady", "belady_match", "match"],
+)
+def test_caches_change_no_loss(launched, tmp_path, store, caches) -> None:
+    options = of_store(store, plan_of("cpu", accelerator()), "device_plan.split=[24,40]")
+    plain = launched(tmp_path / "plain", *options)
+    cached = launched(
+        tmp_path / "cached", *options, f"cache_planner={caches}", "cache_planner.budget_bytes=1000"
+    )
+    assert cached.losses == plain.losses
+    rows = cached.of_device(1)[-1]["traffic"]["rows"]
+    assert rows["hits"] > 0
+
+
+@pytest.mark.integration
+def test_rows_on_disk_change_no_loss(launched, tmp_path, store) -> None:
+    plain = launched(tmp_path / "plain", *of_store(store))
+    for memory in (600, 100_000):
+        options = of_store(store, "features=disk", f"features.memory_bytes={memory}")
+        on_disk = launched(tmp_path / str(memory), *options)
+        assert on_disk.losses == plain.losses
+        assert on_disk.result.test_metric == plain.result.test_metric
+
+
+@pytest.mark.integration
+def test_an_interrupted_run_resumes_bit_for_bit(resumed_and_whole, store) -> None:
+    resumed_and_whole(*of_store(store, "device_plan=cpu_x2", "runtime.deterministic=true"))
+
+
+@pytest.mark.integration
+def test_rows_are_evaluated_and_predicted(launched, tmp_path, store) -> None:
+    run = launched(tmp_path / "run", *of_store(store, "epochs=12"))
+    directory = tmp_path / "run"
+    measured = evaluate(EvaluateConfig(run=directory, num_threads=1))
+    assert (measured.inference, measured.test_metric) == ("exact", run.result.test_metric)
+    trained = gnnscale.load(directory)
+    rows = trained.graph.rows
+    answers = trained.predict("test")
+    right = answers == rows.labels[rows.split.test_idx]
+    assert right.mean() == run.result.test_metric
+    # Rows by the user: those of the test in another order, one of them twice, and a later month.
+    users, cutoffs = [5, 3, 5, 3], np.array([60, 60, 60, 75])
+    np.testing.assert_array_equal(trained.predict(rows=(users, cutoffs))[:3], answers[[5, 3, 5]])
+    dates = cutoffs.astype("datetime64[D]")
+    table = tmp_path / "rows.csv"
+    lines = [f"{user},{date}\n" for user, date in zip(users, dates, strict=True)]
+    table.write_text("id,cutoff\n" + "".join(lines))
+    out = tmp_path / "predicted.parquet"
+    predict(PredictConfig(run=directory, out=out, num_threads=1, rows=str(table)))
+    predicted = pyarrow.parquet.read_table(out)
+    assert predicted.column_names == ["id", "cutoff", "class", "probabilities"]
+    assert predicted["id"].to_pylist() == users
+    assert [str(date) for date in predicted["cutoff"].to_pylist()] == list(map(str, dates))
+    np.testing.assert_array_equal(predicted["class"].to_numpy()[:3], answers[[5, 3, 5]])
+    out = tmp_path / "all.npy"
+    predict(PredictConfig(run=directory, out=out, num_threads=1, what="classes"))
+    ids = np.load(tmp_path / "all.ids.npy")
+    np.testing.assert_array_equal(ids["id"], rows.vertices - trained.graph.schema.vertices(0).start)
+    np.testing.assert_array_equal(ids["cutoff"], rows.cutoffs)
+    np.testing.assert_array_equal(np.load(out)[rows.split.test_idx], answers)
+    sampled = trained.predict("test", inference="sampled")
+    assert (sampled == answers).mean() > 0.7
+    for selection, *words in (
+        (([5, 900, -1], [60, 60, 60]), "rows: 2 of 3 rows are of ids that shop does not", "900"),
+        (([5], [-3]), "rows: 1 of 1 cut-offs are before shop begins", "1969-12-29"),
+        ((["a"], [60]), "expected ids of int64"),
+        (([5], np.array(["2024-01-01T12"], "datetime64[s]")), "whole in", "day"),
+        (([5], ["soon"]), "expected cut-offs"),
+        ("rows.txt", "expected a table"),
+        (([], []), "at least one row"),
+    ):
+        with one_line(*words):
+            trained.predict(rows=selection)
+    with one_line("vertices=", "for a run of task rows"):
+        trained.predict([1, 2])
+    with one_line("layer=-2", "task rows"):
+        trained.embeddings()

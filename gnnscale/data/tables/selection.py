@@ -223,7 +223,7 @@ def find_kinds(
     if column == id_column:
         raise ConfigError(f"{option}: expected a column of kinds other than the ids, got {column}")
     text = pyarrow.large_string()
-    ids, values = _table_columns(table, {id_column: _csv_id_type(vertex_ids), column: text})
+    ids, values = table_columns(table, {id_column: csv_type(vertex_ids), column: text})
     vertices = _vertex_numbers(ids, graph, vertex_ids, option)
     _check_distinct(vertices, graph, vertex_ids, option)
     encoded = values.cast(text).dictionary_encode()
@@ -260,8 +260,8 @@ def _read_selection(
         if array.ndim == 2 and array.shape[1] != 2:
             raise ConfigError(f"{option}: has {array.shape[1]} columns, must be source and target")
         return option, [array] if array.ndim == 1 else list(array.T)
-    types = dict.fromkeys(columns, _csv_id_type(vertex_ids))
-    return option, _table_columns(open_table(Path(selection)), types)
+    types = dict.fromkeys(columns, csv_type(vertex_ids))
+    return option, table_columns(open_table(Path(selection)), types)
 
 
 def _listed_ids(
@@ -289,11 +289,12 @@ def _listed_ids(
     return list(ids.reshape(len(ids), num_columns).T)
 
 
-def _csv_id_type(vertex_ids: pyarrow.Array | None) -> Any:
+def csv_type(vertex_ids: pyarrow.Array | None) -> Any:
+    """Return the Arrow type as which ids of CSV are parsed, by the user's ids of the graph."""
     return csv_id_type("auto", pyarrow.int64() if vertex_ids is None else vertex_ids.type)
 
 
-def _table_columns(table: Table, types: Mapping[str, Any]) -> list[Any]:
+def table_columns(table: Table, types: Mapping[str, Any]) -> list[Any]:
     """Return an Arrow array of each column named in ``types``, from a table.
 
     CSV is parsed as these types. GraphError: a column is missing, or has an empty cell.

@@ -12,16 +12,21 @@ from gnnscale.core import (
     Array,
     ConfigError,
     Float32Array,
+    Int64Array,
     IntArray,
     binary_metrics,
     check_choice,
     pyarrow,
 )
+from gnnscale.graph import TimeUnit
 from gnnscale.nn import TrainableModel
 from gnnscale.run.checkpoint.input_schema import InputSchema
 
 #: Outputs that ``answer`` computes from logits.
 ANSWERS = ("classes", "probabilities", "logits")
+
+#: Codes of units in NumPy, where they differ from those of ``TimeUnit``.
+_CODES = {"day": "D"}
 
 #: Name of the rows of a hidden layer.
 EMBEDDINGS = "embeddings"
@@ -160,6 +165,34 @@ class RowIds:
     def longest(self) -> int:
         """Number of characters of the graph's longest text id, at least 1."""
         return int(pyarrow.compute.max(pyarrow.compute.utf8_length(self.user_ids)).as_py() or 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutoffIds(RowIds):
+    """Ids of task rows: the ids of their vertices, and their cut-offs."""
+
+    cutoffs: Int64Array  #: ``[n]`` cut-offs
+    unit: TimeUnit  #: unit of the cut-offs
+
+    @property
+    def num_columns(self) -> int:
+        """Number of id columns of a row: 2, the vertex and the cut-off."""
+        return 2
+
+    def columns(self, first: int, count: int) -> dict[str, Any]:
+        """Return the ids of ``count`` rows as columns ``id`` and ``cutoff``, a date or a number."""
+        cutoffs = self.cutoffs[first : first + count]
+        if self.unit == "step":
+            return {"id": self.slice(first, count), "cutoff": cutoffs}
+        dates = pyarrow.array(cutoffs.astype(f"datetime64[{_CODES.get(self.unit, self.unit)}]"))
+        return {"id": self.slice(first, count), "cutoff": dates}
+
+    def array(self, first: int, count: int) -> Array:
+        """Return ids and cut-offs as a NumPy array of records ``(id, cutoff)``, ``[count]``."""
+        ids = super().array(first, count)
+        records = np.empty(len(ids), [("id", ids.dtype), ("cutoff", np.int64)])
+        records["id"], records["cutoff"] = ids, self.cutoffs[first : first + count]
+        return records
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,8 @@ from gnnscale.graph import Graph
 from gnnscale.inference import load_run, trained_model
 from gnnscale.inference.export import outputs, writers
 from gnnscale.inference.export.link_ends import LinkEnds, find_candidates, find_known
+from gnnscale.inference.export.task_rows import PARTS as EDGES
+from gnnscale.inference.export.task_rows import find_rows
 from gnnscale.inference.known_edges import KNOWN
 from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
 from gnnscale.nn.link_decoder import EdgeModel, LinkModel
@@ -31,8 +33,6 @@ from gnnscale.run.tasks.base import Task
 
 _LOG = logging.getLogger(__name__)
 
-#: Parts of the labeled edges.
-EDGES = ("all", "train", "valid", "test")
 #: Maximum number of partners of a vertex.
 _MAX_TOP = 1 << 16
 
@@ -57,6 +57,10 @@ class PredictConfig(SavedRunOptions):
             with types, ids are those of the source and the destination type.
         top: number of best partners of each of ``vertices``, for runs of link prediction. In a
             graph with types, ``vertices`` are of the source type of the predicted edges.
+        rows: rows to predict, for runs that were trained on task rows: a ``.csv`` or ``.parquet``
+            table with columns ``id`` and ``cutoff``, a date or an integer in the graph's unit of
+            time; or a pair of ids and cut-offs. None: the graph's own rows, of which ``vertices``
+            may name a part. The output has both columns too.
         candidates: possible partners for ``top``, in the form of ``vertices``. None: the candidates
             that the run was trained with, if they are of one kind, else all vertices; in a graph
             with types, all of the destination type.
@@ -87,6 +91,7 @@ class PredictConfig(SavedRunOptions):
     edges: str = "all"
     pairs: Any | None = field(default=None, metadata=names("place"))
     top: int | None = None
+    rows: Any | None = field(default=None, metadata=names("place"))
     candidates: Any | None = field(
         default=None, metadata=names("place", keywords=("all", "train", "valid", "test"))
     )
@@ -206,6 +211,11 @@ def predict(config: PredictConfig) -> Path:
         raise ConfigError(
             f"edges={config.edges}: expected all for a run that predicts no edge labels"
         )
+    if run.trained.signature.predicts_rows:
+        _predict_rows(run)
+        return config.out
+    if config.rows is not None:
+        raise ConfigError("rows: expected null for a run that was trained without task rows")
     (_compare if config.compares else _predict_vertices)(run)
     return config.out
 
@@ -266,6 +276,20 @@ def _predict_vertices(run: _OpenedRun) -> None:
         width,
         (rows[:, :width] for rows in predictor.rows(vertices)),
     )
+
+
+def _predict_rows(run: _OpenedRun) -> None:
+    """Check options and disk, and write the outputs of task rows."""
+    config, graph, schema = run.config, run.graph, run.trained.signature
+    if config.compares or config.layer != -1:
+        raise ConfigError(
+            "pairs, top, layer: expected none of them for a run of task rows, which gives outputs "
+            "as of cut-offs"
+        )
+    outputs.check_labels(config.what, schema)
+    rows = find_rows(config.rows, config.vertices, graph, schema.target)
+    predicted = run.predictor().of_rows().outputs(rows.vertices, rows.cutoffs)
+    run.write(rows.ids, len(rows.vertices), schema.num_classes, [predicted])
 
 
 def _predict_edges(run: _OpenedRun, model: EdgeModel) -> None:

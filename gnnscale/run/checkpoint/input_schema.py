@@ -205,6 +205,11 @@ class InputSchema:
         )
 
     @property
+    def predicts_rows(self) -> bool:
+        """Whether the run was trained on task rows."""
+        return self.time_unit is not None
+
+    @property
     def multilabel(self) -> bool:
         """Whether a vertex may have several classes."""
         return self.labels == "multilabel"
