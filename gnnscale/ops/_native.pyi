@@ -127,12 +127,18 @@ class TypedSample(NamedTuple):
             count the vertices of its source type.
         edge_vertices: for each edge type ``[num_edges]`` ids of the sources of the last hop's
             edges; None: there is no hop.
+        cutoffs: ``[n]`` int64 cut-off as of which each of ``input_vertices`` is reached; None: the
+            seeds have no cut-offs.
+        trees: ``[n]`` int32 number of the seed whose tree has each of ``input_vertices``; None:
+            trees are merged.
     """
 
     input_vertices: Array
     type_sizes: list[tuple[int, ...]]
     hops: list[list[SampledHop]]
     edge_vertices: list[Array | None]
+    cutoffs: Int64s | None
+    trees: Int32s | None
 
 class DiskLists:
     """Reader of adjacency lists in a file, of which memory holds some, such as ``Graph.lists``.
@@ -243,6 +249,13 @@ class NativeSampler:
         edge_positions: bool = False,
         edge_weights: bool = False,
         edge_rows: bool = False,
+        cutoffs: Array | None = None,
+        rule: Literal["seed", "destination", "walk"] = "seed",
+        forward: bool = False,
+        strict: bool = False,
+        window: int | None = None,
+        last: bool = False,
+        disjoint: bool = False,
     ) -> TypedSample:
         """Return up to ``fanouts[h][r]`` in-neighbors by edge type ``r`` of vertices of hop ``h``.
 
@@ -250,6 +263,24 @@ class NativeSampler:
         What vertex ``v`` draws by edge type ``r`` at hop ``h`` depends on ``(seed, step, h, v, r)``
         alone. ``labor`` keeps the neighbors of smallest random numbers, as ``sample_labor`` with
         this ``layer_dependency``; None: neighbors have no shared numbers.
+
+        With ``cutoffs``, seeds and frontiers are units: vertices as of a cut-off ``c``. A unit
+        draws from the edges of time ``t <= c`` of each list, and draws also depend on ``c``. Lists
+        without times are not bounded. The graph needs times.
+
+        Args:
+            cutoffs: ``[n]`` int64 cut-off of each seed, not the smallest int64. None: there are
+                none, and the arguments below are not used.
+            rule: cut-off of a unit's sources: ``seed``, that of the unit; ``destination`` and
+                ``walk``, the time of the edge.
+            forward: a ``walk`` keeps the cut-off of the seed, and a unit draws from edges of the
+                time of the edge that reached it, or later; draws depend on that time, too.
+            strict: bounds exclude edges of their time.
+            window: a unit draws from ``t > c - window`` alone, or ``t >= c - window`` if
+                ``strict``.
+            last: take the newest edges, without draws.
+            disjoint: units of different seeds differ, and have the edges that they would have if
+                merged; seeds may repeat.
         """
 
     def sample_neighbors(

@@ -173,8 +173,7 @@ class TypedSampler:
         if draws == "weight":
             prepare_weights(self._native, graph, num_threads=num_threads)
         self.num_threads = num_threads
-        sources, destinations = self.schema.sources.tolist(), self.schema.destinations.tolist()
-        self._ends = tuple(zip(sources, destinations, strict=True))
+        self._ends = ends_of(self.schema)
         self._seed = seed
         self._has_rows = graph.edge_rows is not None
         # Draws by weight account for the weights.
@@ -207,6 +206,12 @@ class TypedSampler:
             blocks=typed_blocks(sampled),
             ends=self._ends,
         )
+
+
+def ends_of(schema: GraphSchema) -> tuple[tuple[int, int], ...]:
+    """Return the numbers of the source and destination type of each edge type."""
+    sources, destinations = schema.sources.tolist(), schema.destinations.tolist()
+    return tuple(zip(sources, destinations, strict=True))
 
 
 def typed_blocks(sampled: TypedSample) -> tuple[TypedBlock, ...]:

@@ -1,8 +1,12 @@
 #include "gnnscale/sampler.hpp"
 
+#include <algorithm>
+#include <limits>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <variant>
+#include <vector>
 
 #include "disk.hpp"
 
@@ -60,7 +64,9 @@ py::object to_python(TypedBatch<Vertex>&& typed) {
     for (size_t type = 0; type < by_type.size(); ++type) type_sizes[type] = by_type[type];
     sizes.append(type_sizes);
   }
-  return typed_sample(to_numpy(std::move(batch.input_vertices)), sizes, hops, edge_vertices);
+  return typed_sample(to_numpy(std::move(batch.input_vertices)), sizes, hops, edge_vertices,
+                      optional_numpy(std::move(batch.cutoffs)),
+                      optional_numpy(std::move(batch.trees)));
 }
 
 template <typename Vertex>
@@ -77,6 +83,15 @@ py::object to_python(HopTimes&& times) {
   }
   seconds["alone"] = times.alone;
   return seconds;
+}
+
+// Returns how the bounds of a hop's sources follow from those of its destinations.
+Handed handed_of(const py::object& rule, bool forward) {
+  const std::string name = py::isinstance<py::str>(rule) ? rule.cast<std::string>() : "";
+  if (name == "seed") return Handed::cutoff;
+  if (name == "destination") return Handed::edge_time;
+  if (name == "walk") return forward ? Handed::since : Handed::edge_time;
+  refuse_value("rule", std::string(py::repr(rule)), "seed, destination and walk");
 }
 
 Seeds seeds_of(const Ids& ids) { return {ids.ids.data, ids.ids.wide, ids.size}; }
@@ -134,6 +149,8 @@ class NativeSampler {
     indices_ = graph.attr("indices");
     weights_ = graph.attr("edge_weights");
     rows_ = graph.attr("edge_rows");
+    const py::object times = graph.attr("times");
+    times_ = times.is_none() ? times : times.attr("edges");
     lists_ = graph.attr("lists");
     const py::object types = graph.attr("types");
     if (!lists_.is_none() && !py::isinstance<BoundLists>(lists_)) {
@@ -148,6 +165,7 @@ class NativeSampler {
       }
       edge_weights_ = optional_vector<float>(weights_, "edge_weights", graph.num_edges).data;
       edge_rows_ = optional_vector<uint32_t>(rows_, "edge_rows", graph.num_edges).data;
+      edge_times_ = optional_vector<int64_t>(times_, "times.edges", graph.num_edges).data;
       offsets_ = graph.indptr;
       num_rows_ = graph.num_vertices;
       num_edges_ = graph.num_edges;
@@ -192,8 +210,13 @@ class NativeSampler {
                           const py::object& num_threads, const py::object& only_new,
                           const py::object& by_weight, const py::object& labor,
                           const py::object& positions, const py::object& edge_weights,
-                          const py::object& edge_rows) {
+                          const py::object& edge_rows, const py::object& cutoffs,
+                          const py::object& rule, const py::object& forward,
+                          const py::object& strict, const py::object& window,
+                          const py::object& last, const py::object& disjoint) {
     const Ids from = ids(seeds, "seeds");
+    const auto as_of = cutoffs_of(cutoffs, from.size);
+    const TimeRule time = time_rule_of(rule, forward, strict, window, last, disjoint);
     const bool replaces = flag(replace, "replace");
     const auto counts = typed_fanouts(fanouts, replaces);
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
@@ -206,10 +229,15 @@ class NativeSampler {
       refuse_on_disk("labor");
       edge_options.labor = labor_of(labor);
     }
+    Seeds units = seeds_of(from);
+    if (!cutoffs.is_none()) {
+      units.cutoffs = as_of.data();
+      edge_options.time = &time;
+    }
     return run([&]<typename Vertex>(Pools<Vertex>& pools) {
       return pools.usual.with_sampler([&](auto& sampler) {
-        return TypedBatch<Vertex>{sampler.sample_neighbors(
-            seeds_of(from), counts, replaces, run_seed, at, threads, expands_new, edge_options)};
+        return TypedBatch<Vertex>{sampler.sample_neighbors(units, counts, replaces, run_seed, at,
+                                                           threads, expands_new, edge_options)};
       });
     });
   }
@@ -332,7 +360,8 @@ class NativeSampler {
                                    .by_weight = by_weight,
                                    .positions = flag(positions, "edge_positions"),
                                    .edge_weights = flag(edge_weights, "edge_weights"),
-                                   .rows = asks_rows ? edge_rows_ : nullptr};
+                                   .rows = asks_rows ? edge_rows_ : nullptr,
+                                   .has_scattered_copies = edge_times_ != nullptr};
     if (edge_options.by_weight) {
       refuse_on_disk("by_weight");
       refuse_without_weights("by_weight");
@@ -342,6 +371,33 @@ class NativeSampler {
       refuse_value("edge_rows", "True", "False for a graph whose edges have no features");
     }
     return edge_options;
+  }
+
+  // Cut-offs of the seeds, a copy which no other thread can change.
+  std::vector<int64_t> cutoffs_of(const py::object& cutoffs, int64_t num_seeds) const {
+    if (cutoffs.is_none()) return {};
+    if (edge_times_ == nullptr) {
+      refuse_value("cutoffs", "those of a graph without times", "those of a graph with times");
+    }
+    const auto given = packed<int64_t>(cutoffs, "cutoffs");
+    check_size("cutoffs", given.size, num_seeds);
+    std::vector<int64_t> copy(given.data, given.data + given.size);
+    if (std::find(copy.begin(), copy.end(), kNoTime) != copy.end()) {
+      refuse_value("cutoffs", std::to_string(kNoTime), "later times");
+    }
+    return copy;
+  }
+
+  TimeRule time_rule_of(const py::object& rule, const py::object& forward, const py::object& strict,
+                        const py::object& window, const py::object& last,
+                        const py::object& disjoint) const {
+    constexpr int64_t kMaxWindow = std::numeric_limits<int64_t>::max();
+    return {.times = edge_times_,
+            .handed = handed_of(rule, flag(forward, "forward")),
+            .strict = flag(strict, "strict"),
+            .window = window.is_none() ? 0 : integer(window, "window", 1, kMaxWindow),
+            .last = flag(last, "last"),
+            .disjoint = flag(disjoint, "disjoint")};
   }
 
   // The lists of all edge types must be those that the topology has.
@@ -395,12 +451,13 @@ class NativeSampler {
     return weight_slots_.get();
   }
 
-  py::object name_, indptr_, indices_, weights_, rows_, lists_;
+  py::object name_, indptr_, indices_, weights_, rows_, times_, lists_;
   const int64_t* offsets_ = nullptr;
   GraphTypes types_;
   int64_t num_rows_ = 0, num_edges_ = 0;
   const float* edge_weights_ = nullptr;
   const uint32_t* edge_rows_ = nullptr;
+  const int64_t* edge_times_ = nullptr;
   std::once_flag prepared_;
   std::unique_ptr<WeightSlots> weight_slots_;
   std::variant<std::unique_ptr<Pools<int32_t>>, std::unique_ptr<Pools<int64_t>>> pools_;
@@ -413,7 +470,8 @@ void bind_sampler(py::module_& m) {
   m.def("damaged", &damaged, "graph"_a, "found"_a);
   hop_type.define(m, "SampledHop",
                   "indptr indices num_src importance positions edge_weights edge_rows", 4);
-  typed_sample.define(m, "TypedSample", "input_vertices type_sizes hops edge_vertices", 0);
+  typed_sample.define(m, "TypedSample",
+                      "input_vertices type_sizes hops edge_vertices cutoffs trees", 2);
   py::class_<NativeSampler>(m, "NativeSampler", py::module_local())
       .def(py::init<const py::object&>(), "graph"_a)
       .def("prepare_weights", &NativeSampler::prepare_weights, py::kw_only(), "num_threads"_a)
@@ -424,7 +482,9 @@ void bind_sampler(py::module_& m) {
       .def("sample_typed", &NativeSampler::sample_typed, "seeds"_a, "fanouts"_a, py::kw_only(),
            "replace"_a, "seed"_a, "step"_a, "num_threads"_a, "only_new"_a = false,
            "by_weight"_a = false, "labor"_a = py::none(), "edge_positions"_a = false,
-           "edge_weights"_a = false, "edge_rows"_a = false)
+           "edge_weights"_a = false, "edge_rows"_a = false, "cutoffs"_a = py::none(),
+           "rule"_a = "seed", "forward"_a = false, "strict"_a = false, "window"_a = py::none(),
+           "last"_a = false, "disjoint"_a = false)
       .def("reach_neighbors", &NativeSampler::reach_neighbors, "seeds"_a, "fanouts"_a,
            py::kw_only(), "replace"_a, "seed"_a, "step"_a, "num_threads"_a)
       .def("sample_labor", &NativeSampler::sample_labor, "seeds"_a, "fanouts"_a, py::kw_only(),

@@ -1,9 +1,11 @@
 #include "labor_picks.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "gnnscale/random.hpp"
@@ -63,6 +65,56 @@ uint64_t drop_large(Candidates& candidates, int64_t k) {
   return largest;
 }
 
+// Counts copies of neighbors, in a hash table with linear probing.
+template <typename Vertex>
+class Copies {
+ public:
+  explicit Copies(int64_t n)
+      : mask_(std::bit_ceil(static_cast<uint64_t>(2 * n)) - 1),
+        shift_(64 - std::countr_one(mask_)) {
+    entries().assign(mask_ + 1, {});
+  }
+
+  // Returns the number of copies of `vertex` so far.
+  uint64_t count(Vertex vertex) {
+    uint64_t slot = static_cast<uint64_t>(vertex) * kGolden >> shift_;
+    while (entries()[slot].count > 0 && entries()[slot].vertex != vertex) slot = (slot + 1) & mask_;
+    entries()[slot].vertex = vertex;
+    return entries()[slot].count++;
+  }
+
+ private:
+  struct Entry {
+    Vertex vertex = 0;
+    uint32_t count = 0;
+  };
+  static std::vector<Entry>& entries() {
+    thread_local std::vector<Entry> table;
+    return table;
+  }
+
+  uint64_t mask_;
+  int shift_;
+};
+
+// As pick_smallest, for a list whose copies of a neighbor lie anywhere.
+template <typename Vertex>
+void pick_smallest_scattered(uint64_t key, const Vertex* list, int64_t n, int64_t k, int64_t begin,
+                             int64_t* out) {
+  thread_local std::vector<std::pair<uint64_t, int64_t>> numbers;
+  Copies<Vertex> copies(n);
+  numbers.clear();
+  for (int64_t i = 0; i < n; ++i) {
+    const Vertex vertex = list[i];  // memory that may change: read once
+    const uint64_t number = draw(key, static_cast<uint64_t>(vertex));
+    const uint64_t copy = copies.count(vertex);
+    numbers.emplace_back(copy > 0 ? draw(number, copy) : number, i);
+  }
+  std::nth_element(numbers.begin(), numbers.begin() + (k - 1), numbers.end());
+  for (int64_t i = 0; i < k; ++i) out[i] = begin + numbers[i].second;
+  std::sort(out, out + k);
+}
+
 template <typename Vertex>
 void prefetch_entry(const Pick<Vertex>& hop, Vertex id) {
   if (hop.table == nullptr) return;
@@ -100,7 +152,8 @@ void pick_smallest(uint64_t key, const Vertex* list, int64_t n, int64_t k, int64
 }
 
 template <typename Vertex>
-bool pick_labor(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions) {
+bool pick_labor(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions,
+                bool has_scattered_copies) {
   bool good = true;
   for (int64_t dst = first; dst < last; ++dst) {
     const int64_t later_dst = std::min(dst + kListsAhead, last - 1);
@@ -111,6 +164,8 @@ bool pick_labor(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* p
     const int64_t begin = hop.begins[dst], degree = hop.degrees[dst];
     if (count == degree) {
       std::iota(positions, positions + count, begin);
+    } else if (has_scattered_copies && count > 0) {
+      pick_smallest_scattered(hop.key, hop.indices + begin, degree, count, begin, positions);
     } else {
       pick_smallest(hop.key, hop.indices + begin, degree, count, begin, positions);
     }
@@ -128,7 +183,7 @@ bool pick_labor(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* p
 
 template void pick_smallest(uint64_t, const int32_t*, int64_t, int64_t, int64_t, int64_t*);
 template void pick_smallest(uint64_t, const int64_t*, int64_t, int64_t, int64_t, int64_t*);
-template bool pick_labor(const Pick<int32_t>&, int64_t, int64_t, int64_t*);
-template bool pick_labor(const Pick<int64_t>&, int64_t, int64_t, int64_t*);
+template bool pick_labor(const Pick<int32_t>&, int64_t, int64_t, int64_t*, bool);
+template bool pick_labor(const Pick<int64_t>&, int64_t, int64_t, int64_t*, bool);
 
 }  // namespace gnnscale

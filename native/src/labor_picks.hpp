@@ -8,9 +8,11 @@
 namespace gnnscale {
 
 // Picks for destinations [first, last), in list order. `positions` has capacity for all their edges
-// and kPickSlack. Returns whether all picked ids are vertices.
+// and kPickSlack. With `has_scattered_copies`, copies of a neighbor need not follow each other.
+// Returns whether all picked ids are vertices.
 template <typename Vertex>
-bool pick_labor(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions);
+bool pick_labor(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions,
+                bool has_scattered_copies = false);
 
 // Picks the k of n < 2^63 neighbors with the smallest numbers of `key`: out[i] = begin + position
 // of the i-th pick, ascending. Memory is O(k), independent of n.

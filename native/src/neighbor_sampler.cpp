@@ -51,6 +51,7 @@ bool copy(const Pick<int64_t>& hop, int64_t dst, int64_t first, int64_t last) {
 uint64_t hop_key(const EdgeOptions& edge_options, uint64_t seed, uint64_t step, uint64_t hop) {
   switch (edge_options.labor) {
     case Labor::no:
+      if (edge_options.time != nullptr) return stream_key(Stream::timed, seed, step, hop);
       return stream_key(edge_options.by_weight ? Stream::weighted : Stream::neighbors, seed, step,
                         hop);
     case Labor::hop: return stream_key(Stream::labor, seed, step, hop);
@@ -103,11 +104,14 @@ Sampler<Vertex>::Sampler(Topology<Vertex> graph, Relabelling how, const DiskList
 }
 
 template <typename Vertex>
-void Sampler<Vertex>::start(const Seeds& seeds) {
+void Sampler<Vertex>::start(const Seeds& seeds, const TimeRule* rule) {
   if (seeds.size > kMaxLocal) refuse_size();
+  start_units(seeds, rule);
   for (Front& front : fronts_) {
+    Vertex* vertices = front.vertices.reserve(seeds.size + 1);
     front.map.start();
-    front.map.reserve(seeds.size, front.vertices.reserve(seeds.size + 1));
+    front.units.start(by_unit_ && rule->handed == Handed::since, by_unit_ && rule->disjoint);
+    by_unit_ ? front.units.reserve(seeds.size, vertices) : front.map.reserve(seeds.size, vertices);
   }
   for (int64_t i = 0; i < seeds.size; ++i) {
     const int64_t seed = seeds[i];
@@ -119,6 +123,10 @@ void Sampler<Vertex>::start(const Seeds& seeds) {
     size_t type = 0;
     while (!types_.vertices[type].has(seed)) ++type;
     Front& front = fronts_[type];
+    if (by_unit_) {
+      insert_seed(front, static_cast<Vertex>(seed), i, seeds.cutoffs[i]);
+      continue;
+    }
     const int64_t next = front.map.size();
     if (front.map.insert(static_cast<Vertex>(seed), front.vertices.data()) != next) {
       throw std::invalid_argument("seeds: " + std::to_string(seed) + " appears twice in a batch");
@@ -128,7 +136,12 @@ void Sampler<Vertex>::start(const Seeds& seeds) {
 
 template <typename Vertex>
 void Sampler<Vertex>::grow(int type, int64_t num_more) {
-  auto& [map, vertices] = fronts_[type];
+  auto& [map, vertices, units] = fronts_[type];
+  if (by_unit_) {
+    const int64_t max_units = units.size() + num_more;
+    if (max_units > kMaxLocal) refuse_size();
+    return units.reserve(num_more, vertices.reserve(max_units + 1, units.size()));
+  }
   const int64_t max_vertices = std::min(map.size() + num_more, types_.vertices[type].size);
   if (max_vertices > kMaxLocal) refuse_size();
   map.reserve(num_more, vertices.reserve(max_vertices + 1, map.size()));
@@ -139,11 +152,19 @@ auto Sampler<Vertex>::open_hops(const std::vector<Plan>& plans) -> std::vector<H
   int64_t num_lists = 0;
   for (const Plan& plan : plans) num_lists += plan.num_dst();
   int64_t* begins = begins_.reserve(2 * num_lists);
+  uint64_t* keys = rule_ == nullptr ? nullptr : keys_.reserve(num_lists);
+  uint8_t* narrowed = rule_ == nullptr ? nullptr : narrowed_.reserve(num_lists);
   std::vector<Hop> hops;
   hops.reserve(plans.size());
   for (const Plan& plan : plans) {
     Hop& hop = hops.emplace_back(plan, Array<int64_t>(plan.num_dst() + 1), begins);
     begins += 2 * plan.num_dst();
+    if (rule_ != nullptr) {
+      hop.keys = keys;
+      if (plan.ask.by_weight) hop.narrowed = narrowed;
+      keys += plan.num_dst();
+      narrowed += plan.num_dst();
+    }
     std::fill_n(hop.indptr.data.get(), plan.fanout == 0 ? hop.indptr.size : 1, 0);
   }
   return hops;
@@ -189,22 +210,33 @@ void Sampler<Vertex>::count_block(Hop& hop, int64_t first, int64_t last, int64_t
 template <typename Vertex>
 void Sampler<Vertex>::count_block(Hop& hop, int64_t first, int64_t last, int64_t end,
                                   Counted& counted) const {
-  if (!hop.ask.by_weight || hop.ask.slots->all_positive()) {
+  const bool skips_weights = !hop.ask.by_weight || hop.ask.slots->all_positive();
+  if (skips_weights && rule_ == nullptr) {
     return count_block(hop, first, last, end, counted,
                        [&](int64_t degree) { return hop.count(degree); });
   }
-  int64_t num_kept = counted.kept;
+  auto [num_kept, num_edges] = counted;
   count_block(hop, first, last, end, counted, [](int64_t degree) { return degree; });
-  const int64_t *begins = hop.begins, *degrees = hop.degrees();
+  if (rule_ != nullptr) narrow_lists(hop, first, last);
   for (int64_t dst = first; dst < last; ++dst) {
-    __builtin_prefetch(hop.ask.weights + begins[std::min(dst + kListsAhead, last - 1)]);
-    const int64_t max_count = hop.fanout < 0 ? degrees[dst] : hop.replace ? 1 : hop.fanout;
-    const int64_t num_positive =
-        num_weighted(hop.ask.weights + begins[dst], degrees[dst], max_count);
-    num_kept += hop.replace && hop.fanout >= 0 && num_positive > 0 ? hop.fanout : num_positive;
+    const int64_t degree = hop.degrees()[dst];
+    if (!skips_weights) {
+      __builtin_prefetch(hop.ask.weights + hop.begins[std::min(dst + kListsAhead, last - 1)]);
+    }
+    num_edges += degree;
+    num_kept += skips_weights ? hop.count(degree) : count_weighted(hop, dst);
     hop.indptr.data[dst + 1] = num_kept;
   }
-  counted.kept = num_kept;
+  counted = {num_kept, num_edges};
+}
+
+// Number of edges that a list keeps if edges of weight 0 are never drawn.
+template <typename Vertex>
+int64_t Sampler<Vertex>::count_weighted(const Hop& hop, int64_t dst) const {
+  const int64_t degree = hop.degrees()[dst];
+  const int64_t max_count = hop.fanout < 0 ? degree : hop.replace ? 1 : hop.fanout;
+  const int64_t num_positive = num_weighted(hop.ask.weights + hop.begins[dst], degree, max_count);
+  return hop.replace && hop.fanout >= 0 && num_positive > 0 ? hop.fanout : num_positive;
 }
 
 template <typename Vertex>
@@ -231,8 +263,8 @@ template <typename Vertex>
 bool Sampler<Vertex>::pick_span(const Hop& hop, const Pick<Vertex>& pick_from,
                                 const Span& span) const {
   thread_local Scratch<int64_t> scratch;
-  const bool needs_positions =
-      hop.positions != nullptr || hop.edge_weights != nullptr || hop.edge_rows != nullptr;
+  const bool needs_positions = hop.positions != nullptr || hop.edge_weights != nullptr ||
+                               hop.edge_rows != nullptr || hop.edge_times.data != nullptr;
   if (hop.takes_all) {
     if (needs_positions) {
       int64_t* positions = scratch.reserve(span.last_edge - span.first_edge);
@@ -244,7 +276,8 @@ bool Sampler<Vertex>::pick_span(const Hop& hop, const Pick<Vertex>& pick_from,
   int64_t* positions = scratch.reserve(span.last_edge - span.first_edge + kPickSlack);
   const bool good = hop.ask.by_weight ? pick_by_weights(hop, pick_from, span, positions)
                     : hop.ask.labor != Labor::no
-                        ? pick_labor(pick_from, span.first_dst, span.last_dst, positions)
+                        ? pick_labor(pick_from, span.first_dst, span.last_dst, positions,
+                                     hop.ask.has_scattered_copies)
                         : pick(pick_from, span.first_dst, span.last_dst, positions);
   if (needs_positions) tell(hop, span, positions);
   return good;
@@ -269,11 +302,13 @@ bool Sampler<Vertex>::pick_by_weights(const Hop& hop, const Pick<Vertex>& pick_f
   const WeightSlot* slots = hop.ask.slots->data();
   const auto pick_at = [&](int64_t dst) {
     const auto v = static_cast<int64_t>(pick_from.vertices[dst]);
-    const uint64_t key = combine(hop.key, static_cast<uint64_t>(v));
+    const uint64_t key =
+        hop.keys == nullptr ? combine(hop.key, static_cast<uint64_t>(v)) : hop.keys[dst];
     const int64_t begin = pick_from.begins[dst], degree = pick_from.degrees[dst];
     const int64_t row = hop.edges.row(v);
     return WeightedPick{weighted_list(hop.ask.weights, slots, row, begin, degree), key,
-                        indptr[dst + 1] - indptr[dst], replace};
+                        indptr[dst + 1] - indptr[dst], replace,
+                        hop.narrowed != nullptr && hop.narrowed[dst] != 0};
   };
   // A draw reads a slot, then possibly its alias slot, then a neighbor. Each is prefetched one
   // window ahead of its use, which overlaps the cache misses with arithmetic.
@@ -315,10 +350,11 @@ bool Sampler<Vertex>::pick_by_weights(const Hop& hop, const Pick<Vertex>& pick_f
 
 // Allocates the requested edge outputs of a hop.
 template <typename Vertex>
-void Sampler<Vertex>::make_room(Hop& hop, BlockArrays& block) {
+void Sampler<Vertex>::make_room(Hop& hop, BlockArrays& block) const {
   if (hop.ask.positions) block.positions = Array<int64_t>(hop.num_edges);
   if (hop.ask.edge_weights) block.edge_weights = Array<float>(hop.num_edges);
   if (hop.ask.rows != nullptr) block.edge_rows = Array<uint32_t>(hop.num_edges);
+  if (by_unit_ && rule_->handed != Handed::cutoff) hop.edge_times = Array<int64_t>(hop.num_edges);
   hop.positions = block.positions.data.get();
   hop.edge_weights = block.edge_weights.data.get();
   hop.edge_rows = block.edge_rows.data.get();
@@ -336,7 +372,7 @@ void Sampler<Vertex>::list_positions(const Hop& hop, const Span& span, int64_t* 
 }
 
 template <typename Vertex>
-void Sampler<Vertex>::tell(const Hop& hop, const Span& span, const int64_t* positions) {
+void Sampler<Vertex>::tell(const Hop& hop, const Span& span, const int64_t* positions) const {
   const int64_t size = span.last_edge - span.first_edge;
   if (hop.positions != nullptr) std::copy_n(positions, size, hop.positions + span.first_edge);
   const auto look_up = [&](const auto* values, auto* out) {
@@ -348,6 +384,7 @@ void Sampler<Vertex>::tell(const Hop& hop, const Span& span, const int64_t* posi
   };
   look_up(hop.ask.weights, hop.edge_weights);
   look_up(hop.ask.rows, hop.edge_rows);
+  if (rule_ != nullptr) look_up(rule_->times, hop.edge_times.data.get());
 }
 
 template <typename Vertex>
@@ -371,7 +408,8 @@ Pick<Vertex> Sampler<Vertex>::pick_of(const Hop& hop, Vertex* picked, bool relab
                     hop.key,
                     hop.replace && hop.fanout >= 0,
                     nullptr,
-                    0};
+                    0,
+                    hop.keys};
   const RelabelMap<Vertex>& map = fronts_[hop.edges.source].map;
   if (relabels && map.dense() != nullptr) {
     pick.table = map.dense()->data();
@@ -402,7 +440,7 @@ void Sampler<Vertex>::sample_hops(const std::vector<Plan>& plans, int num_thread
 template <typename Vertex>
 std::vector<int64_t> Sampler<Vertex>::front_sizes() const {
   std::vector<int64_t> sizes;
-  for (const Front& front : fronts_) sizes.push_back(front.map.size());
+  for (const Front& front : fronts_) sizes.push_back(front.size());
   return sizes;
 }
 
@@ -413,7 +451,7 @@ void Sampler<Vertex>::take_vertices(SampledBatch<Vertex>& batch) const {
   const std::vector<int64_t> sizes = front_sizes();
   batch.input_vertices = Array<Vertex>(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}));
   Vertex* to = batch.input_vertices.data.get();
-  for (const Front& front : fronts_) to = std::copy_n(front.vertices.data(), front.map.size(), to);
+  for (const Front& front : fronts_) to = std::copy_n(front.vertices.data(), front.size(), to);
 }
 
 template <typename Vertex>
@@ -421,7 +459,9 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Seeds& seeds, const
                                                        bool replace, uint64_t seed, uint64_t step,
                                                        int num_threads, bool only_new,
                                                        const EdgeOptions& edge_options) {
-  start(seeds);
+  start(seeds, edge_options.time);
+  // The newest edges are taken without draws.
+  replace = replace && (rule_ == nullptr || !rule_->last);
   const size_t num_relations = types_.edges.size(), num_hops = fanouts.size() / num_relations;
   SampledBatch<Vertex> batch;
   batch.blocks.resize(fanouts.size());
@@ -452,6 +492,7 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Seeds& seeds, const
     }
   }
   take_vertices(batch);
+  take_times(batch);
   return batch;
 }
 

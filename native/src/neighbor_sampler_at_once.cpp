@@ -61,7 +61,7 @@ class PhaseClock {
 
 template <typename Vertex>
 bool Sampler<Vertex>::relabels_at_once(std::span<const Plan> plans, int num_threads) const {
-  if (num_threads < how_.at_once_from || disk_ != nullptr) return false;
+  if (num_threads < how_.at_once_from || disk_ != nullptr || by_unit_) return false;
   const int64_t mean_degree = graph_.num_edges / std::max<int64_t>(graph_.num_vertices, 1);
   int64_t num_edges = 0, num_types = 0;
   for (const Plan& plan : plans) {

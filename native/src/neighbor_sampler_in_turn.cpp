@@ -197,12 +197,13 @@ void Sampler<Vertex>::sample_hops_in_turn(const std::vector<Plan>& plans, int nu
     return edge_vertices[i].data.get();
   };
   // Whether the picking thread has prefetched the table entries.
-  const bool fetches = num_threads <= 1 && disk_ == nullptr;
+  const bool fetches = num_threads <= 1 && disk_ == nullptr && !by_unit_;
   pick_hops(hops, num_threads, fetches, open, [&](size_t i, int64_t first, int64_t last) {
-    auto& [map, front_vertices] = fronts_[plans[i].edges.source];
     const Vertex* picked = edge_vertices[i].data.get();
-    Vertex* vertices = front_vertices.data();
     int32_t* local = blocks[i].indices.data.get();
+    if (by_unit_) return number_units(hops[i], picked, first, last, local);
+    RelabelMap<Vertex>& map = fronts_[plans[i].edges.source].map;
+    Vertex* vertices = fronts_[plans[i].edges.source].vertices.data();
     map.visit([&](auto& table) {
       Numbering numbering = map.numbering();
       const int64_t fetched = fetches ? first : std::max(first, last - kPrefetchDistance);

@@ -118,6 +118,24 @@ void finish_replaced(const WeightedPick& pick, int64_t* out) {
   for (int64_t i = 0; i < pick.k; ++i) out[i] = out[i] < 0 ? pick.list.begin : out[i];  // missing
 }
 
+// As finish_replaced, without slots: by sums of the weights.
+void replaced_by_sums(const WeightedPick& pick, int64_t* out) {
+  thread_local std::vector<double> sums;
+  sums.clear();
+  double total = 0;
+  for (int64_t edge = pick.list.begin; edge < pick.list.end; ++edge) {
+    const float weight = pick.list.weights[edge];
+    sums.push_back(total += weight > 0 ? static_cast<double>(weight) : 0.0);
+  }
+  // Weights may have changed since they were counted: a draw is within the list regardless.
+  const auto last = std::lower_bound(sums.begin(), sums.end(), total) - sums.begin();
+  for (int64_t i = 0; i < pick.k; ++i) {
+    const double random = unit(draw(pick.key, static_cast<uint64_t>(i))) * total;
+    const auto place = std::upper_bound(sums.begin(), sums.end(), random) - sums.begin();
+    out[i] = pick.list.begin + std::min<int64_t>(place, std::min<int64_t>(last, pick.degree() - 1));
+  }
+}
+
 // Draws k > kCompared distinct edges, equal to the kernel's draws.
 int64_t distinct_of_many(const WeightedPick& pick, int64_t max_count, int64_t* out) {
   GNNSCALE_FOR_ISA(weighted_kernels).edges_in(pick.list, pick.key, pick.k, out);
@@ -161,6 +179,8 @@ int64_t num_weighted(const float* weights, int64_t n, int64_t max_count) {
 void WeightedPick::finish(int64_t* out) const {
   if (draws()) {
     replace ? finish_replaced(*this, out) : finish_drawn(*this, out);
+  } else if (replace && k > 0) {
+    replaced_by_sums(*this, out);
   } else if (k == degree()) {
     std::iota(out, out + k, list.begin);
   } else if (k > 0 && degree() <= kFew) {

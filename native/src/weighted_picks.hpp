@@ -21,10 +21,11 @@ struct WeightedPick {
   uint64_t key;
   int64_t k;
   bool replace;
+  bool narrowed = false;  // the list is a part of the one that has the slots
 
   int64_t degree() const { return list.end - list.begin; }
   // Returns whether neighbors are drawn from slots.
-  bool draws() const { return k > 0 && (replace || draws_from_slots(degree(), k)); }
+  bool draws() const { return k > 0 && !narrowed && (replace || draws_from_slots(degree(), k)); }
 
   // Requires draws(). Writes the random numbers that select the slots of the first k draws, and
   // prefetches the slots.

@@ -35,7 +35,8 @@ enum class Stream : uint64_t {
   negatives = 0x8bb84b93962eacc9,   // (step, 0), then edge and index
   edge_split = 0x2d358dccaa6c78a5,  // (0, 0), then both ends
   weighted = 0x8cb92ba72f3d8dd7,    // (step, hop), then vertex and position in its list
-  labor = 0xbe4ba423396cfeb9        // (step, hop), or (step, 0) for all, then neighbor and copy
+  labor = 0xbe4ba423396cfeb9,       // (step, hop), or (step, 0) for all, then neighbor and copy
+  timed = 0x7c1d9f4e2ab86d35        // (step, hop), then vertex, bounds, and index or place
 };
 
 // The key of a stream's draws at two counters.

@@ -13,6 +13,7 @@
 #include "gnnscale/parallel.hpp"
 #include "gnnscale/relabel.hpp"
 #include "gnnscale/relabel_at_once.hpp"
+#include "gnnscale/timed_units.hpp"
 #include "gnnscale/topology.hpp"
 #include "gnnscale/vertex_bits.hpp"
 #include "gnnscale/weighted_lists.hpp"
@@ -27,6 +28,7 @@ struct Seeds {
   const void* data;
   bool wide;
   int64_t size;
+  const int64_t* cutoffs = nullptr;  // [size] of timed sampling
 
   int64_t operator[](int64_t i) const {
     return wide ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i];
@@ -75,6 +77,10 @@ struct EdgeOptions {
   // [num_edges] row numbers of edge features, returned for each edge; null: none
   const uint32_t* rows = nullptr;
   Labor labor = Labor::no;
+  // Whether copies of a neighbor may lie apart in its list, which LABOR counts.
+  bool has_scattered_copies = false;
+  // Edges that units may reach, given cut-offs of the seeds; null: all, and units are vertices
+  const TimeRule* time = nullptr;
 };
 
 template <typename Vertex>
@@ -88,6 +94,8 @@ struct SampledBatch {
   // Global source vertices of the outermost blocks' edges, for reading features without mapping
   // local ids. Only set by neighbor sampling.
   std::vector<Array<Vertex>> edge_vertices;
+  Array<int64_t> cutoffs = {};  // of input_vertices; only set by timed sampling
+  Array<int32_t> trees = {};    // seed of each input vertex's tree; only set if trees are disjoint
 };
 
 // Input frontier of a batch: its vertices and offsets, without edges.
@@ -147,6 +155,10 @@ class Sampler {
   // (seed, step, t), for all edge types, and a list keeps the neighbors with the smallest numbers.
   // Repeated entries of a neighbor in a list have numbers of their own.
   //
+  // With `ask.time`, seeds and frontiers are units: vertices as of a cut-off. A unit draws from the
+  // edges that the rule allows, which are an interval of each list. The choice for a unit also
+  // depends on its cut-off, and on the time since which it counts edges, if any; not on its tree.
+  //
   // Throws invalid_argument if a seed is no vertex or appears twice, length_error if a hop has more
   // than kMaxLocal vertices or edges, TopologyError if the topology is damaged.
   SampledBatch<Vertex> sample_neighbors(const Seeds& seeds, const Fanouts& fanouts, bool replace,
@@ -171,10 +183,14 @@ class Sampler {
                           int num_threads);
 
  private:
-  // Vertices of one type that a batch has reached, by local id, and their ids in the map.
+  // Vertices of one type that a batch has reached, by local id, and their ids in the map; or units,
+  // if a batch has units of one vertex that differ.
   struct Front {
     RelabelMap<Vertex> map;
     Scratch<Vertex> vertices = {};
+    UnitMap<Vertex> units = {};
+
+    int64_t size() const { return map.size() + units.size(); }
   };
 
   // Destinations of a hop by one edge type, and the options of their expansion.
@@ -206,6 +222,12 @@ class Sampler {
     float* edge_weights = nullptr;
     uint32_t* edge_rows = nullptr;
 
+    // Of timed sampling: keys of the destinations' draws, whether their lists were narrowed (null:
+    // not needed), and times of the edges if they bound the sources.
+    uint64_t* keys = nullptr;
+    uint8_t* narrowed = nullptr;
+    Array<int64_t> edge_times = {};
+
     int64_t* degrees() const { return begins + this->num_dst(); }
     int64_t num_chunks() const { return (num_edges + grain - 1) / grain; }
   };
@@ -221,7 +243,9 @@ class Sampler {
     int64_t kept = 0, edges = 0;
   };
 
-  void start(const Seeds& seeds);
+  void start(const Seeds& seeds, const TimeRule* rule = nullptr);
+  void start_units(const Seeds& seeds, const TimeRule* rule);
+  void insert_seed(Front& front, Vertex seed, int64_t number, int64_t cutoff);
   void grow(int type, int64_t num_more);
 
   std::vector<Hop> open_hops(const std::vector<Plan>& plans);
@@ -230,6 +254,14 @@ class Sampler {
   template <typename Keep>
   void count_block(Hop& hop, int64_t first, int64_t last, int64_t end, Counted& counted,
                    Keep&& keep) const;
+  int64_t count_weighted(const Hop& hop, int64_t dst) const;
+  AsOf as_of(const Hop& hop, int64_t dst) const;
+  void narrow_lists(const Hop& hop, int64_t first, int64_t last) const;
+  void narrow_block(const Hop& hop, int64_t first, int64_t last) const;
+  template <typename Use>
+  void for_units(const Hop& hop, int64_t first, int64_t last, Use&& use) const;
+  void number_units(const Hop& hop, const Vertex* picked, int64_t first, int64_t last,
+                    int32_t* local);
   static void close_lists(Hop& hop, const Counted& counted, int64_t grain);
   Span span(const Hop& hop, int64_t chunk) const;
   Pick<Vertex> pick_of(const Hop& hop, Vertex* picked, bool relabels) const;
@@ -237,9 +269,9 @@ class Sampler {
   bool pick_by_weights(const Hop& hop, const Pick<Vertex>& pick_from, const Span& span,
                        int64_t* positions) const;
   void fetch_list(const Hop& hop, const WeightedList& list) const;
-  static void make_room(Hop& hop, BlockArrays& block);
+  void make_room(Hop& hop, BlockArrays& block) const;
   void list_positions(const Hop& hop, const Span& span, int64_t* positions) const;
-  static void tell(const Hop& hop, const Span& span, const int64_t* positions);
+  void tell(const Hop& hop, const Span& span, const int64_t* positions) const;
   [[noreturn]] void refuse_picked(const Pick<Vertex>& pick_from, const Span& span) const;
 
   // Picks the neighbors of a hop by all edge types, in one run of threads. Calls open(i) once the
@@ -264,6 +296,7 @@ class Sampler {
                    Array<Vertex>* edge_vertices, Array<Vertex>* inputs);
   std::vector<int64_t> front_sizes() const;
   void take_vertices(SampledBatch<Vertex>& batch) const;
+  void take_times(SampledBatch<Vertex>& batch) const;
 
   std::vector<Vertex> neighbors_of_all(int64_t* indptr, std::vector<int64_t>& begins) const;
   BlockArrays sample_layer(int64_t layer_size, uint64_t key, const EdgeOptions& ask);
@@ -275,11 +308,17 @@ class Sampler {
   std::vector<Front> fronts_;  // by vertex type
   RelabelAtOnce<Vertex> at_once_;
   Scratch<int64_t> begins_;
+  Scratch<uint64_t> keys_;
+  Scratch<uint8_t> narrowed_;
   Scratch<int64_t> positions_;
   Scratch<Vertex> picked_;
   std::vector<Counted> counted_;
   VertexBits seen_;
   HopTimes* times_ = nullptr;
+  // Of a batch: its rule, if it is timed, whether local ids number units, else their only cut-off.
+  const TimeRule* rule_ = nullptr;
+  bool by_unit_ = false;
+  int64_t cutoff_ = 0;
 };
 
 // Guards the idle samplers of all pools. Held during a fork: a fork while another thread holds the

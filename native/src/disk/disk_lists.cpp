@@ -165,10 +165,16 @@ void DiskLists<Vertex>::read(const Pick<Vertex>& hop, int64_t num_dst,
     }
     ranks_.rank(vertices, size, ranks);
     for (int64_t i = 0; i < size; ++i) {
-      const int64_t dst = first + i, rank = ranks[i], begin = hop.begins[dst];
+      const int64_t dst = first + i, rank = ranks[i];
+      // Picks are from a part of the list if the sampler narrowed it.
+      const bool is_part = rank >= 0 && starts_[rank + 1] - starts_[rank] != hop.degrees[dst];
+      const typename Topology<Vertex>::List part{hop.begins[dst], hop.degrees[dst]};
+      const auto list = is_part ? graph_.list(vertices[i]) : part;
       // An offset may have changed since the list was copied; the copy is then ignored.
-      const bool is_held = rank >= 0 && starts_[rank + 1] - starts_[rank] == hop.degrees[dst];
-      const int64_t shift = is_held ? starts_[rank] - begin : 0;
+      const bool is_held = rank >= 0 && starts_[rank + 1] - starts_[rank] == list.degree &&
+                           part.begin >= list.begin &&
+                           part.begin + part.degree <= list.begin + list.degree;
+      const int64_t shift = is_held ? starts_[rank] - list.begin : 0;
       for (int64_t edge = hop.indptr[dst]; edge < hop.indptr[dst + 1]; ++edge) {
         if (is_held) {
           hop.picked[edge] = lists_.data[positions[edge] + shift];

@@ -110,8 +110,8 @@ bool pick_as(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* posi
   for (int64_t dst = first; dst < last; ++dst) {
     const int64_t count = hop.indptr[dst + 1] - hop.indptr[dst];
     if (count == 0) continue;
-    pick_positions(combine(hop.key, static_cast<uint64_t>(hop.vertices[dst])), hop.begins[dst],
-                   hop.degrees[dst], count, hop.replace, computed);
+    pick_positions(hop.key_of(dst), hop.begins[dst], hop.degrees[dst], count, hop.replace,
+                   computed);
     if (count == hop.degrees[dst] && count <= kLine) {
       __builtin_prefetch(&hop.indices[hop.begins[dst]], 0, 2);
       __builtin_prefetch(&hop.indices[hop.begins[dst] + count - 1], 0, 2);
@@ -130,8 +130,8 @@ template <typename Vertex>
 void find(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions) {
   for (int64_t dst = first; dst < last; ++dst) {
     const int64_t count = hop.indptr[dst + 1] - hop.indptr[dst];
-    pick_positions(combine(hop.key, static_cast<uint64_t>(hop.vertices[dst])), hop.begins[dst],
-                   hop.degrees[dst], count, hop.replace, positions);
+    pick_positions(hop.key_of(dst), hop.begins[dst], hop.degrees[dst], count, hop.replace,
+                   positions);
     positions += count;
   }
 }

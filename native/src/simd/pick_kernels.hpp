@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "gnnscale/graph_types.hpp"
+#include "gnnscale/random.hpp"
 
 namespace gnnscale {
 
@@ -24,6 +25,12 @@ struct Pick {
   // whose bits above `shift` are the index. Null if another thread may relabel.
   const void* table;
   int shift;  // 0: entries by vertex
+  // [num_dst] keys of the destinations' draws. Null: they follow from `key` and the vertices.
+  const uint64_t* keys = nullptr;
+
+  uint64_t key_of(int64_t dst) const {
+    return keys != nullptr ? keys[dst] : combine(key, static_cast<uint64_t>(vertices[dst]));
+  }
 };
 
 // Positions that a kernel may write past the last valid one.

@@ -1,0 +1,97 @@
+"""Small graphs with times of edges, and the rules of time in plain Python."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from typed_graphs import typed_graph
+
+from gnnscale import Graph
+from gnnscale.graph import NO_TIME, GraphSchema, GraphTimes
+
+#: By edge type and destination: time (None: always known) and source of each edge, as global ids.
+TimedLists = dict[tuple[int, int], list[tuple[int | None, int]]]
+
+MIN, MAX = -(2**63), 2**63 - 1
+
+
+def timed_graph(schema: GraphSchema, lists: TimedLists, **edge_arrays: Any) -> Graph:
+    """Return the graph of lists, sorted by time and source, without features of use."""
+    ordered = {key: in_order(each) for key, each in lists.items()}
+    graph = typed_graph(schema, {key: [u for _, u in each] for key, each in ordered.items()})
+    indices, times = np.empty(graph.num_edges, np.int32), np.empty(graph.num_edges, np.int64)
+    for (edge_type, v), each in ordered.items():
+        numbers = schema.rows(edge_type)
+        first = schema.vertices(int(schema.destinations[edge_type])).start
+        begin = int(graph.indptr[numbers.start + (v - first) * numbers.step])
+        for place, (time, u) in enumerate(each):
+            indices[begin + place] = u
+            times[begin + place] = NO_TIME if time is None else time
+    edges = replace(graph.edges, **edge_arrays)
+    known = GraphTimes(unit="s", edges=times)
+    return replace(graph, indices=indices, times=known, edges=edges)
+
+
+def in_order(entries: list[tuple[int | None, int]]) -> list[tuple[int | None, int]]:
+    return sorted(entries, key=lambda entry: (MIN if entry[0] is None else entry[0], entry[1]))
+
+
+def random_timed_lists(
+    schema: GraphSchema, generator: np.random.Generator, mean: float, num_times: int
+) -> TimedLists:
+    """Return lists of random lengths with repeated sources; every third edge type has no times."""
+    lists: TimedLists = {}
+    for edge_type in range(len(schema.edge_types)):
+        sources = schema.vertices(int(schema.sources[edge_type]))
+        destinations = schema.vertices(int(schema.destinations[edge_type]))
+        is_timed = edge_type % 3 < 2
+        for v in range(destinations.start, destinations.stop):
+            size = int(generator.poisson(mean)) if sources.stop > sources.start else 0
+            drawn = generator.integers(sources.start, max(sources.stop, 1), size).tolist()
+            times = generator.integers(-num_times, num_times, size).tolist()
+            lists[edge_type, v] = [
+                (time if is_timed else None, u) for time, u in zip(times, drawn, strict=True)
+            ]
+    return lists
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A vertex, its cut-off, and the time since which it counts edges."""
+
+    vertex: int
+    cutoff: int
+    since: int | None = None
+    tree: int = 0
+
+
+@dataclass(frozen=True)
+class PlainRule:
+    """The definition of a rule, edge by edge."""
+
+    rule: str
+    strict: bool
+    forward: bool = False
+    window: int | None = None
+
+    def allows(self, unit: Unit, time: int | None) -> bool:
+        if time is None:
+            return True
+        if time > unit.cutoff or (self.strict and time == unit.cutoff):
+            return False
+        if self.window is not None:
+            oldest = unit.cutoff - self.window
+            if time < oldest or (not self.strict and time == oldest):
+                return False
+        if unit.since is None:
+            return True
+        return time > unit.since if self.strict else time >= unit.since
+
+    def source(self, unit: Unit, time: int | None, vertex: int) -> Unit:
+        """Return the unit of a source, reached over an edge of ``time``."""
+        cutoff, since = unit.cutoff, unit.since
+        if time is not None and self.rule == "walk" and self.forward:
+            since = time
+        elif time is not None and self.rule != "seed":
+            cutoff = time
+        return Unit(vertex, cutoff, since, unit.tree)
