@@ -32,6 +32,7 @@ from gnnscale.sampling.seed_order import (
     TwoStageOrder,
     labeled_vertices,
 )
+from gnnscale.sampling.timed import RowSampler, TimedSampler, TimeRule
 from gnnscale.sampling.typed import TypedBlock, TypedMiniBatch, TypedSampler
 
 if TYPE_CHECKING:

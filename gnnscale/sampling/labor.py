@@ -112,14 +112,17 @@ class LaborSampling(FanoutSampling):
 
     layer_dependency: bool = False
 
+    @property
+    def _draws(self) -> Draws:
+        return "labor_batch" if self.layer_dependency else "labor_hop"
+
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> minibatch.Sampler:
         """Build the sampler for ``graph``."""
         if graph.types is not None:
-            draws: Draws = "labor_batch" if self.layer_dependency else "labor_hop"
             return TypedSampler(
                 graph,
                 fanouts=self.fanouts_for(graph),
-                draws=draws,
+                draws=self._draws,
                 seed=seed,
                 num_threads=num_threads,
             )

@@ -1,7 +1,7 @@
 """Neighbor sampling: uniform or by edge weights, and of all neighbors in the last hop."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
@@ -10,13 +10,15 @@ from gnnscale.core import (
     Array,
     ConfigError,
     brief,
+    check_choice,
     check_range,
 )
 from gnnscale.core.config.untrusted import names
 from gnnscale.graph import Graph
 from gnnscale.ops import NativeSampler
 from gnnscale.sampling import minibatch
-from gnnscale.sampling.typed import TypedSampler
+from gnnscale.sampling.timed import Rule, TimedSampler, TimeRule, check_strategy
+from gnnscale.sampling.typed import Draws, TypedSampler
 
 #: Largest fan-out with replacement, as in native code: so many are drawn whatever the degree.
 _MAX_REPLACED = 1 << 20
@@ -124,13 +126,36 @@ class FanoutSampling(minibatch.SamplerConfig):
             as many.
         edge_fanouts: fan-outs of some edge types, such as ``{user-buys-item: [0, 5]}``, in place
             of ``fanouts``; 0 takes no neighbor. None: there are none.
+        time: rule of the edges that sampling may reach: ``seed`` (known at the cut-off of the
+            seed), ``destination`` (known before the vertex that they reach), ``walk`` (in the
+            order of time along the walk from a seed), or ``none`` (all). None: ``seed`` if the
+            task has cut-offs, else ``none``.
+        bound: ``inclusive`` allows edges of the time of the bound itself, ``strict`` does not.
+            None: ``strict`` for ``destination``, else ``inclusive``.
+        direction: direction of ``walk``, ``backward`` or ``forward`` in time.
+        window: length of time before a cut-off from which edges are taken, in the graph's unit.
+            None: all of the past.
+        strategy: ``uniform`` draws among the allowed edges as the sampler does, ``last`` takes the
+            newest.
+        check_times: check in each mini-batch that no edge breaks the rule, which reads the whole
+            lists of all destinations.
     """
 
     fanouts: list[int]
     edge_fanouts: dict[str, list[int]] | None = field(default=None, metadata=names("text"))
+    time: str | None = None
+    bound: str | None = None
+    direction: str = "backward"
+    window: int | None = None
+    strategy: str = "uniform"
+    check_times: bool = False
 
     def __post_init__(self) -> None:
         check_fanouts(self.fanouts, replace=self._replaces)
+        check_choice("sampler.time", self.time or "none", ("none", *get_args(Rule)))
+        check_strategy(self.strategy, draws=self._draws, replace=self._replaces)
+        if self.time != "none":
+            self.time_rule(has_cutoffs=True)
         for name, numbers in (self.edge_fanouts or {}).items():
             option = f"sampler.edge_fanouts.{brief(name)}"
             check_fanouts(numbers, replace=self._replaces, option=option, least=0)
@@ -140,9 +165,44 @@ class FanoutSampling(minibatch.SamplerConfig):
                     f"hops of sampler.fanouts, got {len(numbers)}"
                 )
 
+    def time_rule(self, *, has_cutoffs: bool) -> TimeRule | None:
+        """Return the rule of time of a task that ``has_cutoffs``; None: all edges are taken.
+
+        ConfigError: a rule is chosen, and the task has no cut-offs.
+        """
+        if self.time == "none" or (self.time is None and not has_cutoffs):
+            return None
+        if not has_cutoffs:
+            raise ConfigError(
+                f"sampler.time={self.time}: expected none for a task without cut-offs; rows of a "
+                "task table have cut-offs"
+            )
+        options: dict[str, Any] = {"rule": self.time or "seed", "bound": self.bound}
+        options |= {"direction": self.direction, "window": self.window}
+        options |= {"strategy": self.strategy}
+        return TimeRule(**options)
+
+    def timed_sampler(
+        self, graph: Graph, rule: TimeRule, *, seed: int, num_threads: int
+    ) -> TimedSampler:
+        """Build the sampler for ``graph`` as of cut-offs; ConfigError: ``graph`` has no times."""
+        return TimedSampler(
+            graph,
+            fanouts=self.fanouts_for(graph),
+            rule=rule,
+            draws=self._draws,
+            replace=self._replaces,
+            seed=seed,
+            num_threads=num_threads,
+        )
+
     @property
     def _replaces(self) -> bool:
         return False
+
+    @property
+    def _draws(self) -> Draws:
+        return "uniform"
 
     @property
     def num_layers(self) -> int:
@@ -249,11 +309,15 @@ class WeightedSampler(_FanoutSampler):
 class WeightedSampling(_ReplacedSampling):
     """Neighbor sampling by weight."""
 
+    @property
+    def _draws(self) -> Draws:
+        return "weight"
+
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> minibatch.Sampler:
         """Build the sampler for ``graph``, whose edges have weights."""
         options = self._options(graph, seed, num_threads)
         if graph.types is not None:
-            return TypedSampler(graph, draws="weight", **options)
+            return TypedSampler(graph, draws=self._draws, **options)
         return WeightedSampler(graph, **options)
 
 

@@ -5,7 +5,16 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from gnnscale.core import Array, ConfigError, GraphError, Int32Array, Int64Array, IntArray, brief
+from gnnscale.core import (
+    Array,
+    ConfigError,
+    GraphError,
+    Int32Array,
+    Int64Array,
+    IntArray,
+    brief,
+    check_choice,
+)
 from gnnscale.graph import NO_TIME, Graph
 from gnnscale.ops import NativeSampler, SampledHop, TypedSample
 from gnnscale.sampling.minibatch import (
@@ -28,15 +37,6 @@ Rule = Literal["seed", "destination", "walk"]
 Bound = Literal["inclusive", "strict"]
 Direction = Literal["backward", "forward"]
 Strategy = Literal["uniform", "last"]
-
-_CHOICES = {
-    "rule": get_args(Rule),
-    "bound": get_args(Bound),
-    "direction": get_args(Direction),
-    "strategy": get_args(Strategy),
-}
-#: Names of the fields as options.
-_OPTIONS = {"rule": "time"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,13 +68,10 @@ class TimeRule:
     strategy: Strategy = "uniform"
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            value = getattr(self, name)
-            if value not in choices and not (name == "bound" and value is None):
-                raise ConfigError(
-                    f"sampler.{_OPTIONS.get(name, name)}={brief(value)}: expected one of "
-                    f"{', '.join(choices)}"
-                )
+        check_choice("sampler.time", self.rule, get_args(Rule))
+        check_choice("sampler.bound", self.bound or "strict", get_args(Bound))
+        check_choice("sampler.direction", self.direction, get_args(Direction))
+        check_choice("sampler.strategy", self.strategy, get_args(Strategy))
         if self.direction == "forward" and self.rule != "walk":
             raise ConfigError(
                 f"sampler.direction=forward: expected sampler.time=walk, got {self.rule}"
