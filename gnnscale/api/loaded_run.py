@@ -133,7 +133,6 @@ class LoadedRun:
             ]
         )
 
-
     def task_rows(
         self,
         rows: Any,

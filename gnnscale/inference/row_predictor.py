@@ -153,12 +153,12 @@ def all_allowed(sampler: SamplerConfig) -> NeighborSampling:
             "sampler: expected neighbor, labor or weighted for task rows, which have cut-offs, got "
             f"{type(sampler).__name__}"
         )
-    shared = {field.name for field in fields(NeighborSampling)} - {"replace", "memory_bytes"}
-    options: dict[str, Any] = {name: getattr(sampler, name) for name in shared}
+    options: dict[str, Any] = {
+        field.name: getattr(sampler, field.name) for field in fields(FanoutSampling)
+    }
     options["fanouts"] = [-1] * sampler.num_layers
     options["edge_fanouts"] = _all_of(sampler.edge_fanouts)
-    if "strategy" in options:
-        options["strategy"] = "uniform"
+    options["strategy"] = "uniform"
     return NeighborSampling(**options)
 
 

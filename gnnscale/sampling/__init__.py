@@ -22,6 +22,7 @@ from gnnscale.sampling.neighbor import (
     WeightedSampling,
     without_last_hop,
 )
+from gnnscale.sampling.rows import RowSampling
 from gnnscale.sampling.seed_order import (
     FullBatches,
     SeedOrder,

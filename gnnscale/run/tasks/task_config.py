@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from gnnscale.core import ConfigError
 from gnnscale.graph import Graph, InputTypes, SplitLabels
 
 if TYPE_CHECKING:
@@ -83,10 +84,16 @@ class TaskConfig(ABC):
         return graph
 
     def with_cutoffs(self, graph: Graph, time: str | None) -> Graph:
-        """Return ``graph`` with task rows if the rule ``sampler.time`` needs cut-offs; here as is.
+        """Return ``graph``, with task rows if a rule ``sampler.time`` needs their cut-offs.
 
-        ``time`` None: the rule follows from the graph.
+        ``time`` None: the rule follows from the graph. ConfigError, here for any rule: the task has
+        no cut-offs.
         """
+        if time not in (None, "none"):
+            raise ConfigError(
+                f"sampler.time={time}: expected none for a task without cut-offs, got "
+                f"{type(self).__name__}; task=vertices has cut-offs"
+            )
         return graph
 
     def edge_type_in(self, graph: Graph) -> int:
