@@ -144,9 +144,9 @@ class LoadedRun:
         threshold: float | None,
         unseen: str,
     ) -> Array:
-        """Return the outputs of ``rows``, or of a ``part`` of the graph's own, of the kind ``what``.
+        """Return the outputs of ``rows``, or of a ``part`` of the graph's own rows.
 
-        Both are as ``find_rows`` takes them; other arguments are those of ``rows``.
+        Both are as ``find_rows`` takes them; other arguments are those of the method ``rows``.
         """
         check_choice("inference", inference, INFERENCE)
         graph, trained = self.open(graph, unseen), self.trained

@@ -232,7 +232,7 @@ class Graph(LabeledTopology):
         """Return the graph with one list of neighbors a vertex, over all edge types, and no types.
 
         A graph without types returns itself. The result shares all arrays but ``indptr``, has no
-        features of vertices, no times and no rows, and reads neighbors in memory.
+        features of vertices and no times, and reads neighbors in memory. It has the task rows.
         """
         if self.types is None:
             return self
@@ -248,7 +248,6 @@ class Graph(LabeledTopology):
             feature_dtype="float32",
             types=None,
             times=None,
-            rows=None,
             lists=None,
         )
 

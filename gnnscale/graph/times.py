@@ -43,7 +43,7 @@ class GraphTimes:
     vertices: Int64Array | None = None
 
     def ages(self, vertices: IntArray, cutoffs: Int64Array) -> Float32Array:
-        """Return ``[n]`` float32 days from the times of ``vertices`` ``[n]`` to ``cutoffs`` ``[n]``.
+        """Return ``[n]`` float32 days from the times of ``vertices`` ``[n]`` to their ``cutoffs``.
 
         They are 0 for vertices that are known at all times; with the unit ``step``, they are steps.
         """

@@ -113,6 +113,7 @@ class ModelConfig(ABC):
 
         ``timed`` says for each vertex type, or for all vertices, whether they have times.
         """
+        return
 
     @property
     def row_width(self) -> int | None:

@@ -13,7 +13,9 @@ DAYS = 60
 CUTOFFS = (20, 30, 40, 50, 60)
 
 
-def timed_shop(num_users: int = 120, num_items: int = 30, per_user: int = 12) -> Graph:
+def timed_shop(
+    num_users: int = 120, num_items: int = 30, per_user: int = 12, width: int = 4
+) -> Graph:
     """Return users, the items that they buy, and rows of users with the cut-offs ``CUTOFFS``.
 
     The label of a row is the class of most of the user's purchases in the past, of items that show
@@ -27,7 +29,7 @@ def timed_shop(num_users: int = 120, num_items: int = 30, per_user: int = 12) ->
     taste = generator.integers(0, 2, num_users)
     classes = np.where(days < changes[buyers], taste[buyers], 1 - taste[buyers])
     items = generator.integers(0, num_items // 2, len(buyers)) * 2 + classes
-    features = generator.standard_normal((num_items, 4)).astype(np.float32)
+    features = generator.standard_normal((num_items, width)).astype(np.float32)
     features[np.arange(num_items), np.arange(num_items) % 2] += 3
     users, cutoffs = np.tile(np.arange(num_users), len(CUTOFFS)), np.repeat(CUTOFFS, num_users)
     labels = np.array(
