@@ -1,8 +1,10 @@
 """Checks of a run's options for graphs with task rows, whose mini-batches are as of cut-offs."""
 
+from gnnscale.backend.exchange import ExchangeConfig
 from gnnscale.core import ConfigError
 from gnnscale.features import SharedFeaturesConfig, StructuralFeaturesConfig
 from gnnscale.graph import Graph
+from gnnscale.partition import PartitionerConfig
 from gnnscale.run.tasks.task_config import TaskInputs
 
 
@@ -37,3 +39,16 @@ def check_rows(inputs: TaskInputs, graph: Graph) -> None:
             f"{option}: expected an option that counts no edges after the cut-offs of the {rows}; "
             "sampler.time=none takes all edges"
         )
+
+
+def check_undivided(
+    name: str, partitioner: PartitionerConfig, exchange: ExchangeConfig | None
+) -> None:
+    """Raise ConfigError if devices have columns of features, or exchange rows, of the graph."""
+    if partitioner.divides == "columns":
+        raise ConfigError(
+            f"partitioner={partitioner.algorithm}: expected none, or parts of vertices, for the "
+            f"task rows of {name}; columns are aggregated before cut-offs are known"
+        )
+    if exchange is not None:
+        raise ConfigError(f"exchange: expected null for the task rows of {name}, got an exchange")

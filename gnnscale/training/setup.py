@@ -22,8 +22,10 @@ from gnnscale.run.checkpoint.replicas import CheckpointReplicas
 from gnnscale.run.checkpoint.resume import RunIdentity
 from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.config import RunConfig, check_types
+from gnnscale.run.row_checks import check_undivided
 from gnnscale.run.tasks.base import LabelTask, Task, check_threshold
 from gnnscale.run.tasks.links import LinkTask
+from gnnscale.run.tasks.rows import RowTask
 from gnnscale.run.tasks.types import TypesTask
 from gnnscale.training import checkpointing
 from gnnscale.training.build.cache import find_uncached
@@ -185,6 +187,8 @@ def open_inputs(
     if line is not None:
         log.info(line)
     task = run_artifacts.open_task(inputs, artifacts, graph, seed=config.seed)
+    if isinstance(task, RowTask):
+        check_undivided(task.graph.name, config.partitioner, config.exchange)
     if not task.has_part("valid"):
         _refuse_without_validation(config, task)
     if group.is_rank0:

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 
 from gnnscale import Graph
+from gnnscale.data import from_arrays
+from gnnscale.data.task_rows import with_rows
 from gnnscale.data.typed_arrays import from_typed_arrays
 from gnnscale.graph import Split, TaskRows
 
@@ -106,4 +108,84 @@ def shop_of(
         rows=("user", rows),
         name="shop",
         **options,
+    )
+
+
+def contacts(num_vertices: int = 80) -> Graph:
+    """Return contacts at random times without types of vertices, and rows of random labels."""
+    generator = np.random.default_rng(2)
+    ends = generator.integers(0, num_vertices, (2, 600))
+    features = generator.standard_normal((num_vertices, 6)).astype(np.float32)
+    graph = from_arrays(
+        tuple(ends),
+        features,
+        edge_times=generator.integers(0, 40, 600),
+        vertex_times=generator.integers(0, 5, num_vertices),
+        time_unit="day",
+        name="contacts",
+    )
+    vertices = np.tile(np.arange(num_vertices), 4)
+    cutoffs = np.repeat([10, 20, 30, 40], num_vertices)
+    rows = TaskRows(
+        name="contacts",
+        vertices=vertices,
+        cutoffs=cutoffs,
+        labels=generator.integers(0, 2, len(vertices)),
+        num_classes=2,
+        split=Split(
+            train_idx=np.flatnonzero(cutoffs < 30),
+            valid_idx=np.flatnonzero(cutoffs == 30),
+            test_idx=np.flatnonzero(cutoffs == 40),
+        ),
+    )
+    return with_rows(graph, rows)
+
+
+def ageing(num_vertices: int = 150) -> Graph:
+    """Return vertices with equal features, and rows labeled by whether they are ten days old."""
+    generator = np.random.default_rng(3)
+    born = generator.integers(0, 40, num_vertices)
+    vertices = np.tile(np.arange(num_vertices), 4)
+    cutoffs = born[vertices] + generator.integers(0, 20, len(vertices))
+    order = np.argsort(cutoffs, kind="stable")
+    vertices, cutoffs = vertices[order], cutoffs[order]
+    ring = (np.arange(num_vertices), np.roll(np.arange(num_vertices), 1))
+    graph = from_arrays(
+        ring,
+        np.ones((num_vertices, 2), np.float32),
+        vertex_times=born,
+        time_unit="day",
+        name="ageing",
+    )
+    rows = TaskRows(
+        name="ageing",
+        vertices=vertices,
+        cutoffs=cutoffs,
+        labels=(cutoffs - born[vertices] >= 10).astype(np.int64),
+        num_classes=2,
+        split=Split(
+            train_idx=np.arange(0, 400), valid_idx=np.arange(400, 500), test_idx=np.arange(500, 600)
+        ),
+    )
+    return with_rows(graph, rows)
+
+
+def own_times(num_users: int = 200) -> Graph:
+    """Return labeled vertices whose label only neighbors that appear after them tell."""
+    generator = np.random.default_rng(4)
+    labels = generator.integers(0, 2, num_users)
+    tellers = np.arange(num_users) + num_users
+    features = generator.standard_normal((2 * num_users, 3)).astype(np.float32)
+    features[tellers, 0] = 4.0 * labels - 2
+    train, valid, test = np.split(np.arange(num_users), [100, 150])
+    return from_arrays(
+        (tellers, np.arange(num_users)),
+        features,
+        np.concatenate([labels, np.full(num_users, -1)]),
+        train_idx=train,
+        valid_idx=valid,
+        test_idx=test,
+        vertex_times=np.repeat([5, 9], num_users),
+        time_unit="day",
+        name="own",
     )

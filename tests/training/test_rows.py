@@ -1,14 +1,18 @@
 """Runs over task rows: vertices as of cut-offs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow.parquet
 import pytest
+import torch
 from devices import accelerator, plan_of
 from in_memory import InMemory
 from one_line import one_line
-from timed_shop import future_shop, timed_shop
+from timed_shop import ageing, contacts, future_shop, own_times, timed_shop
 
 import gnnscale
+from gnnscale.data import from_arrays
 from gnnscale.inference.evaluate import evaluate
 from gnnscale.inference.export.predict import PredictConfig, predict
 from gnnscale.run.commands import EvaluateConfig
@@ -162,3 +166,140 @@ def test_rows_are_evaluated_and_predicted(launched, tmp_path, store) -> None:
         trained.predict([1, 2])
     with one_line("layer=-2", "task rows"):
         trained.embeddings()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("model=gcn",), ("model=GCN", "counts no edges after the cut-offs")),
+        (("model=sage", "features=degrees"), ("features=degrees", "counts no edges")),
+        (
+            ("model=sage", "sampler.fanouts=[8,-1]", "features=preaggregated"),
+            ("features=preaggregated", "counts no edges"),
+        ),
+        (("model=sage", "sampler=layerwise"), ("sampler", "LayerSampling")),
+        (("model=sage", "device_plan=cuda"), ("device_plan", "cuda")),
+        (("model=sage", "task=links"), ("task=links", "task rows")),
+        (("model=sage", "task.target=user"), ("task.target=user", "task rows")),
+        (("model=sage", "metrics=[roc_auc,rmse]"), ("metrics=rmse", "roc_auc")),
+        (("model=sage", "partitioner=p3", "device_plan=cpu_x2"), ("partitioner=p3", "task rows")),
+        (("model=sage", "sampler.window=0"), ("sampler.window=0",)),
+    ],
+)
+def test_what_is_refused(run, tmp_path, options, words) -> None:
+    users = OPTIONS[1:] if "sampler=layerwise" not in options else (*OPTIONS[1:3], *OPTIONS[4:])
+    with one_line(*words):
+        run(tmp_path, *users, *options, dataset=InMemory(graph=contacts()))
+
+
+def test_degrees_of_types_are_refused(run, tmp_path) -> None:
+    with one_line("model.without_features=degrees", "counts no edges after"):
+        data = InMemory(graph=timed_shop())
+        run(tmp_path, *OPTIONS, "model.without_features=degrees", dataset=data)
+
+
+@pytest.mark.parametrize("how", [(), ("features=learned", "features.dim=8"), ("model=gat",)])
+def test_a_graph_without_types(run, losses, tmp_path, how) -> None:
+    options = (*OPTIONS[1:], "model=sage", *how, "epochs=3")
+    data = InMemory(graph=contacts())
+    steps = losses(tmp_path / "one", *options, dataset=data)
+    assert np.isfinite(steps).all()
+    assert steps == losses(tmp_path / "again", *options, "num_threads=2", dataset=data)
+
+
+@pytest.mark.parametrize("encoding", ["none", "linear", "sinusoidal"])
+@pytest.mark.parametrize("model", ["sage", "rsage", "rgcn", "rgat", "hgt"])
+def test_relative_time_tells_what_no_feature_does(run, tmp_path, model, encoding) -> None:
+    """The label of a row is whether its vertex is older than ten days."""
+    options = ("model.hidden=16", "model.dropout=0", "batch_size=64", "optimizer.lr=0.02")
+    options += (f"model={model}", f"model.time_encoding={encoding}", "sampler.fanouts=[2,2]")
+    result = run(tmp_path, *options, "epochs=20", "num_threads=1", dataset=InMemory(graph=ageing()))
+    assert (result.test_metric > 0.9) == (encoding != "none")
+
+
+def test_a_vertex_without_rows_has_its_own_time_as_cutoff(run, tmp_path) -> None:
+    graph = own_times()
+    options = (*OPTIONS[1:], "model=sage", "epochs=30", "optimizer.lr=0.02")
+    for time, least, most in (("null", 0.99, 1.0), ("seed", 0.2, 0.8)):
+        how = (*options, f"sampler.time={time}")
+        result = run(tmp_path / time, *how, dataset=InMemory(graph=graph))
+        assert least <= result.test_metric <= most
+        assert result.graph.split_of == ("vertices" if time == "null" else "rows")
+    unknown = replace(graph, times=replace(graph.times, vertices=None))
+    with one_line("sampler.time=seed", "200 of 200 have none"):
+        run(tmp_path, *options, "sampler.time=seed", dataset=InMemory(graph=unknown))
+    with one_line("sampler.time=walk", "EdgePrediction"):
+        labeled = from_arrays(
+            ([0, 1], [1, 0]),
+            np.eye(2),
+            edge_labels=[0, 1],
+            edge_split=([0], [1], []),
+            edge_times=[1, 2],
+        )
+        options = ("model=sage", "task=edges", "sampler.time=walk")
+        run(tmp_path, *options, dataset=InMemory(graph=labeled))
+
+
+class OwnMean(torch.nn.Module):
+    """A module in PyG's form: the mean of the neighbors, twice."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(2 * in_channels, 16)
+        self.second = torch.nn.Linear(32, out_channels)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        for number, layer in enumerate((self.first, self.second)):
+            source, destination = edge_index
+            total = torch.zeros_like(x).index_add(0, destination, x[source])
+            x = layer(torch.cat([x, total], 1))
+            x = x if number else x.relu()
+        return x
+
+
+def test_a_module_of_ones_own(tmp_path, stores, monkeypatch) -> None:
+    monkeypatch.setenv("GNNSCALE_HOME", str(stores))
+    options = {"sampler.fanouts": [4, 4], "optimizer.lr": 0.02, "runtime.prefetch": "none"}
+    result = gnnscale.train(
+        *(contacts(), OwnMean),
+        epochs=3,
+        batch_size=64,
+        num_threads=1,
+        options=options,
+        directory=tmp_path / "run",
+    )
+    assert result.predict("test").shape == (80,)
+
+
+def test_values_of_rows(run, tmp_path) -> None:
+    shop = timed_shop()
+    rows = replace(shop.rows, labels=shop.rows.labels.astype(np.float32), num_classes=1)
+    graph = replace(shop, rows=replace(rows, metric="mae"))
+    result = run(tmp_path, *OPTIONS, "epochs=20", dataset=InMemory(graph=graph))
+    assert result.measures == ("mae",)
+    assert result.test_metric < 0.35
+    best = min(epoch.valid_metric for epoch in result.history)
+    assert result.best.valid_metric == best
+    result = run(
+        *(tmp_path, *OPTIONS, "metrics=[rmse,mae]", "epochs=2"), dataset=InMemory(graph=graph)
+    )
+    assert list(result.test_metrics) == ["rmse", "mae"]
+
+
+def test_rows_that_train_after_others_are_measured(run, tmp_path, caplog) -> None:
+    shop = timed_shop()
+    split = replace(shop.rows.split, test_idx=np.arange(100), train_idx=np.arange(100, 360))
+    graph = replace(shop, rows=replace(shop.rows, split=split))
+    run(tmp_path, *OPTIONS, "epochs=1", dataset=InMemory(graph=graph))
+    assert "100 of 100 test rows have earlier cut-offs" in caplog.text
+
+
+def test_auc_of_rows(run, tmp_path) -> None:
+    options = (*OPTIONS, "epochs=10", "metrics=[roc_auc,accuracy]", "loss=cross_entropy")
+    options += ("loss.class_weights=balanced", "sampler.check_times=true")
+    for sampler in ("labor", "full"):
+        chosen = [option for option in options if "fanouts" not in option or sampler == "labor"]
+        chosen += ["sampler.fanouts=[-1,-1]"] if sampler == "full" else []
+        directory = tmp_path / sampler
+        result = run(directory, f"sampler={sampler}", *chosen, dataset=InMemory(graph=timed_shop()))
+        assert result.test_metric > 0.85

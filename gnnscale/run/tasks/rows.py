@@ -1,5 +1,6 @@
 """Task over rows: vertices to predict as of cut-offs, each row with its label."""
 
+import logging
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +12,8 @@ from gnnscale.nn import base as trainable
 from gnnscale.run.tasks.base import LabelTask
 from gnnscale.run.tasks.cutoffs import row_sampling
 from gnnscale.sampling import SamplerConfig, SeedOrder
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +32,21 @@ class RowTask(LabelTask):
     def seed_vertices(self) -> Array:
         """``[n]`` vertex of each training row."""
         return np.asarray(self.labels.vertices[self.seeds])
+
+    def log_split(self) -> None:
+        """Log as for vertices, and warn if rows train as of a later cut-off than is measured."""
+        super().log_split()
+        rows = self.labels
+        last = int(np.max(rows.cutoffs[self.seeds]))
+        for part, name in (("valid", "validation"), ("test", "test")):
+            numbers = getattr(rows.split, f"{part}_idx")
+            early = int(np.count_nonzero(rows.cutoffs[numbers] < last))
+            if early:
+                _LOG.warning(
+                    f"{rows.name}: {early:,} of {len(numbers):,} {name} rows have earlier cut-offs "
+                    f"than rows that train (up to {last}), whose labels may tell of theirs; a split "
+                    "by time has none"
+                )
 
     @property
     def _class_names(self) -> None:
