@@ -28,6 +28,11 @@ class _File(NamedTuple):
     texts: str = ""  #: columns of texts and dates
     is_timed: bool = True  #: whether rows have the time of their race
 
+    @property
+    def features(self) -> list[str]:
+        """Columns of texts and dates that are features."""
+        return [column for column in self.texts.split() if column != "date"]
+
 
 _RACE, _DRIVER = {"raceId": "races"}, {"driverId": "drivers"}
 _CONSTRUCTOR = {"constructorId": "constructors"}
@@ -39,7 +44,8 @@ _FILES = {
     "drivers": _File("drivers", "driverId", {}, "", "dob nationality", is_timed=False),
     "results": _File(
         *("results", "resultId", _RACE | _DRIVER | _CONSTRUCTOR),
-        "number grid position positionOrder points laps milliseconds fastestLap rank statusId",
+        "number grid position positionOrder points laps milliseconds fastestLap rank",
+        "statusId",
     ),
     "standings": _File(
         "driver_standings", "driverStandingsId", _RACE | _DRIVER, "points position wins"
@@ -56,8 +62,8 @@ _FILES = {
         *("qualifying", "qualifyId", _RACE | _DRIVER | _CONSTRUCTOR), "number position"
     ),
 }
-#: Names of the published files.
-FILES = tuple(f"{file.stem}.csv" for file in _FILES.values())
+#: Published file of each table.
+SOURCES = {name: f"{file.stem}.csv" for name, file in _FILES.items()}
 
 SCHEMA = RelationalSchema(
     tables={
@@ -65,6 +71,8 @@ SCHEMA = RelationalSchema(
             file=f"{name}.parquet",
             key=file.key,
             foreign_keys=file.foreign_keys,
+            columns=[*file.numbers.split(), *file.features],
+            categories=["statusId"] if name == "results" else [],
             time="date" if file.is_timed else None,
         )
         for name, file in _FILES.items()
@@ -169,7 +177,8 @@ def _task_columns(task: str, tables: Mapping[str, Mapping[str, Any]]) -> dict[st
         if file.is_timed:
             times.append(_integers(tables[name]["date"]))
     events = tables[rule.table]
-    values: Array = events[rule.column].to_numpy(zero_copy_only=False)
+    column = events[rule.column].cast(pyarrow.float64())
+    values: Array = column.to_numpy(zero_copy_only=False)
     rows = task_rows(
         rule,
         _integers(events["driverId"]),

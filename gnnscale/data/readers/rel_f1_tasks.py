@@ -35,13 +35,16 @@ class F1Task:
         """
         if self.label == "did_not_finish":  # status 1 is "finished"
             failed = (values != 1) & ~np.isnan(values)
-            return np.maximum.reduceat(failed.astype(np.int64), starts)
+            labels: Array = np.maximum.reduceat(failed.astype(np.int64), starts)
+            return labels
         if self.label == "qualifying":
-            return (np.fmin.reduceat(values, starts) <= 3).astype(np.int64)
+            best: Array = np.fmin.reduceat(values, starts)
+            return (best <= 3).astype(np.int64)
         filled = ~np.isnan(values)
         counts = np.add.reduceat(filled.astype(np.int64), starts)
         sums = np.add.reduceat(np.where(filled, values, 0), starts)
-        return np.divide(sums, counts, out=np.full(len(starts), np.nan), where=counts > 0)
+        means: Array = np.full(len(starts), np.nan)
+        return np.divide(sums, counts, out=means, where=counts > 0)
 
 
 #: Tasks by RelBench's names. Label 1 of ``driver-dnf`` is a driver who did not finish a race.

@@ -12,7 +12,7 @@ from gnnscale.core.config.yaml_file import load_yaml, texts_in
 from gnnscale.core.types import decode
 from gnnscale.data.readers.typed_columns import listed, reverse_type
 from gnnscale.data.tables.label_columns import LABEL_KINDS
-from gnnscale.graph import TIME_UNITS, EdgeType
+from gnnscale.graph import TIME_UNITS, EdgeType, TimeUnit
 from gnnscale.graph.store_format import METRICS
 
 #: Name of the file in the folder of the tables.
@@ -61,7 +61,7 @@ class RelationalSchema:
 
     tables: dict[str, TableSchema]
     tasks: dict[str, TaskSchema] = field(default_factory=dict)
-    time_unit: str = "s"  #: unit of all times of the graph, one of ``TIME_UNITS``
+    time_unit: TimeUnit = "s"  #: unit of all times of the graph
 
     def edge_types(self) -> Iterator[EdgeType]:
         """Yield the edge type of each foreign key: ``TABLE-COLUMN-OTHER``."""
@@ -128,7 +128,9 @@ def _check_table(
     if table.key is not None and table.key == table.time:
         raise ConfigError(f"{where}.time={brief(table.time)}: expected a column besides the key")
     if table.columns is not None and table.drop:
-        raise ConfigError(f"{where}.drop: expected no drop beside columns, which names all features")
+        raise ConfigError(
+            f"{where}.drop: expected no drop beside columns, which names all features"
+        )
     used = {column: "key" for column in (table.key,) if column} | dict.fromkeys(
         table.foreign_keys, "foreign key"
     )
