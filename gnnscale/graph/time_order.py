@@ -75,15 +75,17 @@ def edge_times(
 
 
 def order_problem(
-    indptr: Int64Array, indices: IntArray, times: Int64Array, schema: GraphSchema
+    indptr: Int64Array, indices: IntArray | None, times: Int64Array, schema: GraphSchema
 ) -> str | None:
     """Return a message on the first list that is out of order. None: all are in order.
 
-    A list ascends by time, and by source among equal times; all its edges have times, or none.
+    A list ascends by time; all its edges have times, or none. With ``indices``, sources ascend
+    among equal times.
     """
     for first, ends in list_slices(indptr):
         part = slice(int(ends[0]), int(ends[-1]))
-        edge, problem = _slice_problem(np.asarray(times[part]), np.asarray(indices[part]), ends)
+        ids = None if indices is None else np.asarray(indices[part])
+        edge, problem = _slice_problem(np.asarray(times[part]), ids, ends)
         if problem:
             row = first + int(np.searchsorted(ends, part.start + edge, side="right")) - 1
             of = "" if schema.is_homogeneous else f" by {_edge_type(schema, row)}"
@@ -96,16 +98,18 @@ def _edge_type(schema: GraphSchema, row: int) -> str:
     return str(schema.edge_types[int(schema.edge_type_of(np.array([row]))[0])])
 
 
-def _slice_problem(times: Array, ids: Array, ends: Int64Array) -> tuple[int, str]:
+def _slice_problem(times: Array, ids: Array | None, ends: Int64Array) -> tuple[int, str]:
     """Return the first edge of a slice of lists that is out of order, and the reason, or ``""``."""
-    starts = np.zeros(len(ids) + 1, np.bool_)
+    starts = np.zeros(len(times) + 1, np.bool_)
     starts[ends - ends[0]] = True
     joined = ~starts[1:-1]  # edges that follow another in their list
-    checks = (
+    checks = [
         ("have times in part", (times[1:] == NO_TIME) != (times[:-1] == NO_TIME)),
         ("are not sorted by time", times[1:] < times[:-1]),
-        ("of one time are not sorted", (times[1:] == times[:-1]) & (ids[1:] < ids[:-1])),
-    )
+    ]
+    if ids is not None:
+        falls = (times[1:] == times[:-1]) & (ids[1:] < ids[:-1])
+        checks.append(("of one time are not sorted", falls))
     for reason, wrong in checks:
         wrong &= joined
         if wrong.any():
