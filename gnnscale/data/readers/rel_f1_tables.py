@@ -125,7 +125,7 @@ def _read(path: Path, file: _File) -> dict[str, Any]:
     for column in types:
         if column not in table.names:
             raise GraphError(f"{path}: has no column {column}; dataset=rel_f1 reads rel-f1's files")
-    batches = [batch for batch in table.batches([*types], types, 8 * len(types))]
+    batches = list(table.batches([*types], types, 8 * len(types)))
     for batch in batches:
         for column in keys:
             batch.report_nulls(column)

@@ -1,5 +1,6 @@
 """Reading of relational tables: times of rows and of their edges, and rows of a task."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from gnnscale.graph import Graph, GraphSchema, Split, TaskRows, TimeUnit, has_la
 if TYPE_CHECKING:
     from gnnscale.data.time_inputs import TypedTimes
 
+_LOG = logging.getLogger(__name__)
 #: Bytes of a row of a task in a batch, about.
 _ROW_BYTES = 64
 
@@ -71,9 +73,9 @@ class RelationalReading(TypedReading):
         self._task_ids: TypeIds | None = None
 
     def with_task(self, graph: Graph) -> Graph:
-        """Return ``graph`` with the rows of the task, if there is one; GraphError: one is invalid.
+        """Return ``graph`` with the rows of the task, if there is one.
 
-        Names of classes go into the notes.
+        GraphError: a row is invalid, or no table has times.
         """
         from gnnscale.data.task_rows import with_rows  # imports torch
 
@@ -87,6 +89,9 @@ class RelationalReading(TypedReading):
                 "a column of times"
             )
         rows, classes = read_rows(task, ids, self._unit, self.changes)
+        if classes is not None:
+            numbered = ", ".join(f"{number} {brief(name)}" for number, name in enumerate(classes))
+            _LOG.info("task %s: classes: %s", task.name, brief(numbered))
         return with_rows(graph, rows, task.schema.table)
 
     def _type_ids(self, name: str, id_type: str) -> TypeIds:

@@ -12,8 +12,7 @@ from gnnscale.core.config.yaml_file import load_yaml, texts_in
 from gnnscale.core.types import decode
 from gnnscale.data.readers.typed_columns import listed, reverse_type
 from gnnscale.data.tables.label_columns import LABEL_KINDS
-from gnnscale.graph import TIME_UNITS, EdgeType, TimeUnit
-from gnnscale.graph.store_format import METRICS
+from gnnscale.graph import ROW_METRICS, TIME_UNITS, EdgeType, TimeUnit
 
 #: Name of the file in the folder of the tables.
 SCHEMA_FILE = "schema.yaml"
@@ -51,7 +50,7 @@ class TaskSchema:
     cutoff: str  #: column of the cut-offs
     label: str  #: column of the labels
     kind: str = "auto"  #: one of ``LABEL_KINDS``
-    metric: str | None = None  #: one of ``METRICS``. None: by the labels
+    metric: str | None = None  #: one of ``ROW_METRICS``. None: by the labels
     null: str | None = None  #: word of an empty cell in CSV
 
 
@@ -150,8 +149,8 @@ def _check_task(task: TaskSchema, tables: Mapping[str, TableSchema], where: str)
         raise ConfigError(_not_one_of(f"{where}.table", task.table, "a table", tables))
     if task.kind not in LABEL_KINDS:
         raise ConfigError(_not_one_of(f"{where}.kind", task.kind, "a kind", LABEL_KINDS))
-    if task.metric is not None and task.metric not in METRICS:
-        raise ConfigError(_not_one_of(f"{where}.metric", task.metric, "a metric", METRICS))
+    if task.metric is not None and task.metric not in ROW_METRICS:
+        raise ConfigError(_not_one_of(f"{where}.metric", task.metric, "a metric", ROW_METRICS))
     columns = {"vertex": task.vertex, "cutoff": task.cutoff, "label": task.label}
     for key, column in columns.items():
         if [*columns.values()].count(column) > 1:
