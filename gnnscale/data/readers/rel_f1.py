@@ -12,7 +12,7 @@ from gnnscale.core.config.untrusted import names
 from gnnscale.data.readers.rel_f1_tables import SCHEMA, SOURCES, write_tables
 from gnnscale.data.readers.rel_f1_tasks import TASKS
 from gnnscale.data.readers.relational import RelationalTables
-from gnnscale.data.readers.relational_reading import TaskTable
+from gnnscale.data.readers.relational_rows import TaskTable
 from gnnscale.data.readers.relational_schema import RelationalSchema, TableSchema
 from gnnscale.data.tables.table import Table
 
@@ -60,7 +60,7 @@ class RelF1(RelationalTables):
         if not raw.is_dir():
             raise ConfigError(f"dataset.raw={brief(raw)}: expected {self._raw_form}")
         with TemporaryDirectory() as folder:
-            write_tables(raw, Path(folder), self.task if self._has_labels else None)
+            write_tables(raw, Path(folder), self.task)
             yield Path(folder)
 
     def _table(self, raw: Path, name: str, schema: TableSchema) -> Table:
@@ -69,7 +69,7 @@ class RelF1(RelationalTables):
         return table
 
     def _task_table(self, schema: RelationalSchema, folder: Path) -> TaskTable | None:
-        if self.task is None or not self._has_labels:
+        if self.task is None:
             return None
         task = schema.tasks[self.task]
         return TaskTable(
@@ -79,4 +79,5 @@ class RelF1(RelationalTables):
             split="split",
             drops_unknown=False,
             unlabeled="refuse",
+            reads_labels=self._has_labels,
         )

@@ -1,7 +1,7 @@
 """Relational tables: primary keys, foreign keys, a time for each row, and tables of tasks."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +10,9 @@ from typing import Any, ClassVar
 
 from gnnscale.core import ConfigError, GraphError, brief, check_choice, suggestion
 from gnnscale.core.config.untrusted import names
-from gnnscale.data.readers.relational_reading import RelationalReading, TaskTable
+from gnnscale.data.base import StoredDataset
+from gnnscale.data.readers.relational_reading import RelationalReading
+from gnnscale.data.readers.relational_rows import TaskTable
 from gnnscale.data.readers.relational_schema import (
     SCHEMA_FILE,
     RelationalSchema,
@@ -18,12 +20,19 @@ from gnnscale.data.readers.relational_schema import (
     read_schema,
 )
 from gnnscale.data.readers.table_files import check_marks, table_files
-from gnnscale.data.readers.table_options import MISSING_POLICIES, SPLIT, ColumnOptions
-from gnnscale.data.readers.typed_columns import listed
+from gnnscale.data.readers.table_options import (
+    MISSING_POLICIES,
+    SPLIT,
+    ColumnOptions,
+    with_options_of,
+)
+from gnnscale.data.readers.typed_columns import columns_of_run, listed
 from gnnscale.data.readers.typed_edge_reading import EdgeTable
 from gnnscale.data.readers.typed_reading import TypedTableOptions, VertexTable
+from gnnscale.data.source import GraphSource
 from gnnscale.data.storage import remote
 from gnnscale.data.storage.store_check import RawFile
+from gnnscale.data.tables.categories import Column, TrainedColumns
 from gnnscale.data.tables.feature_columns import log_columns
 from gnnscale.data.tables.label_columns import UNLABELED_POLICIES
 from gnnscale.data.tables.table import Table
@@ -62,6 +71,9 @@ class RelationalTables(TypedDataset):
     task: str | None = field(default=None, metadata=names("text"))
     missing: str = "mean"
     standardize: bool = False
+
+    #: Feature columns of a run that predicts, by vertex type; empty: there is none.
+    _trained: ClassVar[Mapping[str, Sequence[Column]]] = {}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -143,6 +155,10 @@ class RelationalTables(TypedDataset):
         for key in ("columns", "drop", "categories"):
             for column in getattr(schema, key) or ():
                 _column(table, f"{name}.{key}", column)
+        features, categories = schema.columns, schema.categories
+        if features is None and self._trained:
+            of_run = columns_of_run(None, None, self._trained, [name])
+            features, categories = of_run[0][name], (of_run[1] or {}).get(name, [])
         return VertexTable(
             name=name,
             table=table,
@@ -150,8 +166,8 @@ class RelationalTables(TypedDataset):
             foreign_keys=schema.other_roles - {schema.key},
             columns=ColumnOptions(
                 reads_labels=False,
-                features=schema.columns,
-                categories=schema.categories,
+                features=features,
+                categories=categories,
                 missing=self.missing,
                 advises=self._advises,
             ),
@@ -166,6 +182,24 @@ class RelationalTables(TypedDataset):
     def _decimal(self) -> str:
         """Mark of decimals in CSV."""
         return "."
+
+    def to_predict(self, trained: TrainedColumns, *, splits: bool) -> StoredDataset:
+        """Return these options for predictions by a run trained on the columns ``trained``.
+
+        Features that the schema does not name become the run's, unless ``store`` is prepared. The
+        rows of the task are read without labels, unless ``splits``.
+        """
+        dataset = super().to_predict(trained, splits=splits)
+        if not self._is_prepared():
+            object.__setattr__(dataset, "_trained", trained.types)
+        return dataset
+
+    def with_options(self, trained: GraphSource, named: Collection[str]) -> GraphSource:
+        """Return these options, and those of a run's tables on how to read tables.
+
+        Options that the user has ``named``, or that differ from their defaults, stay.
+        """
+        return self if self._is_prepared() else with_options_of(self, trained, named)
 
     def prepare(self, force: bool = False) -> Path:
         """Convert the tables to a graph store, unless it is up to date, and return its directory.
@@ -274,7 +308,7 @@ class Relational(RelationalTables):
         yield self.raw_path()
 
     def _task_table(self, schema: RelationalSchema, folder: Path) -> TaskTable | None:
-        if self.task is None or not self._has_labels:
+        if self.task is None:
             return None
         task = _task_of(schema, self.task, self._schema_file())
         bounds = TimeSplit(self.valid_from, self.test_from)
@@ -291,6 +325,7 @@ class Relational(RelationalTables):
             split=bounds if self.split == "time" else self.split_column,
             drops_unknown=self.unknown_ids == "drop",
             unlabeled=self.unlabelled,
+            reads_labels=self._has_labels,
         )
 
 
