@@ -193,7 +193,7 @@ def test_files_that_are_not_rel_f1(raw: Path, tmp_path: Path, home: Path) -> Non
     results.unlink()
     with pytest.raises(GraphError, match=r"results.csv: missing; dataset.raw needs the folder"):
         RelF1(raw=str(folder)).open()
-    with pytest.raises(ConfigError, match="dataset.task=dnf: allowed are driver-dnf, driver-top3"):
+    with pytest.raises(ConfigError, match=r"dataset.task=dnf: allowed are driver-dnf, driver-top3"):
         RelF1(raw=str(folder), task="dnf")
     with pytest.raises(ConfigError, match=r"dataset.split"):
         RelF1(raw=str(folder), split="random")
