@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnnscale.core import ConfigError, GraphError, Int64Array, brief
-from gnnscale.graph import Split, TimeUnit
+from gnnscale.graph import Split
 
 #: Units of NumPy's datetime64 by unit of times.
 _NUMPY_UNITS = {"day": "D", "s": "s", "ms": "ms", "us": "us", "ns": "ns"}
@@ -25,7 +25,7 @@ class TimeSplit:
     valid_from: str | None  #: date, or integer in the unit of the times
     test_from: str | None  #: date, or integer in the unit of the times
 
-    def bounds(self, unit: TimeUnit) -> tuple[int, int]:
+    def bounds(self, unit: str) -> tuple[int, int]:
         """Return both bounds in ``unit``; ConfigError: one is missing, or they are out of order."""
         valid = parse_time("dataset.valid_from", self.valid_from, unit)
         test = parse_time("dataset.test_from", self.test_from, unit)
@@ -36,7 +36,7 @@ class TimeSplit:
             )
         return valid, test
 
-    def parts(self, cutoffs: Int64Array, unit: TimeUnit, source: object) -> Split:
+    def parts(self, cutoffs: Int64Array, unit: str, source: object) -> Split:
         """Return the row numbers of the parts by ``cutoffs`` ``[num_rows]``.
 
         GraphError, which names ``source``: no row trains.
@@ -53,7 +53,7 @@ class TimeSplit:
         return Split(train_idx=train_idx, valid_idx=valid_idx, test_idx=test_idx)
 
 
-def parse_time(option: str, text: str | None, unit: TimeUnit) -> int:
+def parse_time(option: str, text: str | None, unit: str) -> int:
     """Return the time in ``unit`` that an option names: a date of ISO 8601, or an integer.
 
     ConfigError, which begins with ``option``: it is missing, or no time.
@@ -76,7 +76,7 @@ def parse_time(option: str, text: str | None, unit: TimeUnit) -> int:
     raise ConfigError(f"{option}={brief(text)}: expected {what} of time_unit={unit}")
 
 
-def format_time(time: int, unit: TimeUnit) -> str:
+def format_time(time: int, unit: str) -> str:
     """Return a time in ``unit`` as a date, for messages; an integer if it is none."""
     if unit not in _NUMPY_UNITS:
         return f"{time} ({unit})"

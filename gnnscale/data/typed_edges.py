@@ -1,18 +1,16 @@
 """Topology of a graph with types, from the edges of each type."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gnnscale import ops
 from gnnscale.core import Array, Float32Array, Int64Array, IntArray, usable_cores
+from gnnscale.data.typed_times import TypedTimes
 from gnnscale.graph import NO_TIME, EdgeData, Graph, GraphSchema, GraphTimes, TypedFeatures
 from gnnscale.graph.store_format import vertex_dtype
 from gnnscale.graph.time_order import sort_by_time
-
-if TYPE_CHECKING:
-    from gnnscale.data.time_inputs import TypedTimes
 
 #: Edges that are copied and converted at a time.
 _SLICE_EDGES = 1 << 20
@@ -26,7 +24,7 @@ def typed_topology(
     weights: Sequence[Float32Array] | None = None,
     features: TypedFeatures | None = None,
     number_edges: bool = False,
-    times: "TypedTimes | None" = None,
+    times: TypedTimes | None = None,
 ) -> Graph:
     """Return the graph, without features of vertices, of the edges of each edge type.
 
@@ -88,7 +86,7 @@ def typed_topology(
 
 
 def _graph_times(
-    schema: GraphSchema, times: "TypedTimes | None", of_lists: Int64Array | None
+    schema: GraphSchema, times: TypedTimes | None, of_lists: Int64Array | None
 ) -> GraphTimes | None:
     """Return the times of a graph, those of edges ``of_lists`` in the order of its lists."""
     if times is None or of_lists is None:

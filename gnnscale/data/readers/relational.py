@@ -47,12 +47,20 @@ _UNKNOWN_POLICIES = ("refuse", "drop")
 
 
 class RelationalTable(Table):
-    """Table whose columns the schema names."""
+    """Table that ``key`` of the schema names, such as ``tables.orders``."""
+
+    def __init__(self, key: str, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._key = key
+
+    def option(self, name: str) -> str:
+        """Return the full name of a key of the schema, for messages."""
+        return name if name == "time_unit" else f"{self._key}.{name}"
 
     def setting(self, option: str, value: str) -> str:
-        """Return how to set an option of columns in the schema, for messages."""
+        """Return how to set a key of the schema on columns, for messages."""
         key = {"features": "columns", "id": "key"}.get(option, option)
-        return f"tables.{brief(self.row_type)}.{key}: {value} in {SCHEMA_FILE}"
+        return f"{self.option(key)}: {value} in {SCHEMA_FILE}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +124,7 @@ class RelationalTables(TypedDataset):
         with self._tables(schema) as raw:
             tables = {name: self._table(raw, name, of) for name, of in schema.tables.items()}
             vertices = {
-                name: self._vertex_table(name, schema.tables[name], table)
-                for name, table in tables.items()
+                name: self._vertex_table(name, schema, table) for name, table in tables.items()
             }
             edges = [
                 EdgeTable(
@@ -133,21 +140,22 @@ class RelationalTables(TypedDataset):
                 for edge_type in schema.edge_types()
             ]
             task = self._task_table(schema, raw)
-            reading = RelationalReading(vertices, edges, options, folder, schema=schema, task=task)
+            reading = RelationalReading(vertices, edges, options, folder, task=task)
             graph = reading.with_task(reading.read_topology(self.name))
             return reading.with_features(graph), reading.notes
 
     def _table(self, raw: Path, name: str, schema: TableSchema) -> Table:
         """Open the table ``name`` in the folder ``raw``."""
+        key = f"tables.{name}"
         table = RelationalTable(
-            _files(raw, f"tables.{name}", schema.file),
-            *(self._delimiter, _MEMORY_BYTES, self._decimal),
+            *(key, _files(raw, key, schema.file), self._delimiter, _MEMORY_BYTES, self._decimal),
             null=schema.null,
         )
         table.row_type = name
         return table
 
-    def _vertex_table(self, name: str, schema: TableSchema, table: Table) -> VertexTable:
+    def _vertex_table(self, name: str, of_all: RelationalSchema, table: Table) -> VertexTable:
+        schema = of_all.tables[name]
         for key in ("key", "time"):
             column = getattr(schema, key)
             if column is not None:
@@ -169,6 +177,8 @@ class RelationalTables(TypedDataset):
                 features=features,
                 categories=categories,
                 missing=self.missing,
+                time=schema.time,
+                time_unit=of_all.time_unit,
                 advises=self._advises,
             ),
         )
@@ -311,14 +321,15 @@ class Relational(RelationalTables):
         if self.task is None:
             return None
         task = _task_of(schema, self.task, self._schema_file())
-        bounds = TimeSplit(self.valid_from, self.test_from)
-        if self.split == "time":
-            bounds.bounds(schema.time_unit)
+        bounds, unit = TimeSplit(self.valid_from, self.test_from), schema.time_unit
+        if self.split == "time":  # before the tables are read
+            bounds.bounds("s" if unit == "auto" else unit)
+        key = f"tasks.{self.task}"
         return TaskTable(
             name=self.task,
-            table=Table(
-                _files(folder, f"tasks.{self.task}", task.file),
-                *(self._delimiter, _MEMORY_BYTES, self._decimal),
+            table=RelationalTable(
+                *(key, _files(folder, key, task.file), self._delimiter),
+                *(_MEMORY_BYTES, self._decimal),
                 null=task.null,
             ),
             schema=task,

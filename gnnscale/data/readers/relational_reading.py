@@ -3,20 +3,14 @@
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnnscale.core import GraphError, Int64Array, IntArray, brief
+from gnnscale.core import GraphError, IntArray, brief
 from gnnscale.data.readers.relational_rows import TaskTable, read_rows
-from gnnscale.data.readers.relational_schema import RelationalSchema
 from gnnscale.data.readers.typed_edge_reading import EdgeTable, TypeIds
 from gnnscale.data.readers.typed_reading import TypedReading, TypedTableOptions, VertexTable
-from gnnscale.data.tables.time_columns import TimeColumn
-from gnnscale.graph import Graph, GraphSchema
-
-if TYPE_CHECKING:
-    from gnnscale.data.time_inputs import TypedTimes
+from gnnscale.graph import Graph
 
 _LOG = logging.getLogger(__name__)
 
@@ -24,16 +18,14 @@ _LOG = logging.getLogger(__name__)
 class RelationalReading(TypedReading):
     """Reader of relational tables: each table is a vertex type, each foreign key an edge type.
 
-    An edge has the time of the row with the foreign key, and so has its reverse. Means and scaling
-    of features are those of rows known at the last cut-off that trains. Call ``read_topology``,
-    ``with_task`` and ``with_features``.
+    Means and scaling of features are those of rows known at the last cut-off that trains. Call
+    ``read_topology``, ``with_task`` and ``with_features``.
 
     Args:
         tables: by vertex type its table.
         edges: foreign keys.
         options: options on the reading, with reverse edges.
         folder: empty folder for the features.
-        schema: columns of times, and their unit.
         task: table of the task. None: there is none.
     """
 
@@ -44,12 +36,10 @@ class RelationalReading(TypedReading):
         options: TypedTableOptions,
         folder: Path,
         *,
-        schema: RelationalSchema,
         task: TaskTable | None,
     ) -> None:
         super().__init__(tables, edges, options, folder)
-        self._schema, self._task = schema, task
-        self._unit: Any = schema.time_unit
+        self._task = task
         self._task_ids: TypeIds | None = None
 
     def with_task(self, graph: Graph) -> Graph:
@@ -68,7 +58,7 @@ class RelationalReading(TypedReading):
                 f"{task.table.path}: task {brief(task.name)} has cut-offs, expected a table with "
                 "a column of times"
             )
-        rows, classes = read_rows(task, ids, self._unit, self.changes)
+        rows, classes = read_rows(task, ids, graph.times.unit, self.changes)
         if classes is not None:
             numbered = ", ".join(f"{number} {brief(name)}" for number, name in enumerate(classes))
             _LOG.info("task %s: classes: %s", task.name, brief(numbered))
@@ -79,21 +69,6 @@ class RelationalReading(TypedReading):
         if self._task is not None and name == self._task.schema.table:
             self._task_ids = type_ids
         return type_ids
-
-    def _times(
-        self, schema: GraphSchema, ends: Sequence[tuple[IntArray, IntArray]]
-    ) -> "TypedTimes | None":
-        from gnnscale.data.time_inputs import TypedTimes  # imports torch
-
-        vertices = [self._times_of(of_type.name) for of_type in schema.vertex_types]
-        if all(times is None for times in vertices):
-            return None
-        num_keys = len(self._edges)
-        own: list[Int64Array | None] = [None] * num_keys  # the sources are the rows
-        for number, (_, rows) in enumerate(ends[num_keys:]):
-            times = vertices[int(schema.sources[number])]
-            own.append(None if times is None else times[rows])
-        return TypedTimes(unit=self._unit, vertices=vertices, edges=own)
 
     def _training_rows(self, number: int, name: str, graph: Graph) -> IntArray | None:
         """Return the rows known at the last cut-off that trains. None: all."""
@@ -106,15 +81,3 @@ class RelationalReading(TypedReading):
         known = graph.times.vertices[graph.schema.vertices(number)] <= last  # NO_TIME is
         rows: IntArray = np.flatnonzero(known)
         return rows
-
-    def _times_of(self, name: str) -> Int64Array | None:
-        """Return the times of the rows of a table, in a pass of its own. None: it has none."""
-        column, vertices = self._schema.tables[name].time, self._tables[name]
-        if column is None or vertices is None:
-            return None
-        table = vertices.table
-        times = TimeColumn(table, table.require("raw", column), self._unit)
-        for batch in table.batches([column], times.csv_types, 16):
-            times.add(batch)
-        table.problems.raise_any()
-        return times.finish()

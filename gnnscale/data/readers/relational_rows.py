@@ -13,7 +13,7 @@ from gnnscale.data.tables import roles
 from gnnscale.data.tables.batch import Batch
 from gnnscale.data.tables.label_columns import LabelColumns
 from gnnscale.data.tables.table import Table
-from gnnscale.data.tables.time_columns import TimeColumn
+from gnnscale.data.tables.time_columns import TimeColumn, TimesOfRows
 from gnnscale.data.tables.vertex_ids import IdMap, csv_id_type
 from gnnscale.data.time_split import TimeSplit, format_time
 from gnnscale.graph import Split, TaskRows, TimeUnit, has_label
@@ -51,11 +51,11 @@ def read_rows(
     """
     schema, table = task.schema, task.table
     vertex, cutoff = (_column(task, key) for key in ("vertex", "cutoff"))
-    labels, cutoffs = _label_columns(task), TimeColumn(table, cutoff, unit)
-    columns: list[TimeColumn | LabelColumns] = [cutoffs] if labels is None else [cutoffs, labels]
-    types = {vertex: csv_id_type(ids.id_type, ids.id_map.type)}
-    for column in columns:
-        types |= column.csv_types
+    labels = _label_columns(task)
+    cutoffs = TimesOfRows(TimeColumn(table, cutoff, unit, "cutoff"))
+    columns: list[TimesOfRows | LabelColumns] = [cutoffs] if labels is None else [cutoffs, labels]
+    types = {vertex: csv_id_type(ids.id_type, ids.id_map.type), **cutoffs.column.csv_types}
+    types |= {} if labels is None else labels.csv_types
     parts, num_rows, unknown = [], 0, _Unknown(vertex)
     for batch in table.batches([*types], types, _ROW_BYTES):
         vertices = ids.id_map.find(batch, vertex)

@@ -12,7 +12,8 @@ from gnnscale.core.config.yaml_file import load_yaml, texts_in
 from gnnscale.core.types import decode
 from gnnscale.data.readers.typed_columns import listed, reverse_type
 from gnnscale.data.tables.label_columns import LABEL_KINDS
-from gnnscale.graph import ROW_METRICS, TIME_UNITS, EdgeType, TimeUnit
+from gnnscale.data.tables.time_columns import TIME_UNIT_CHOICES
+from gnnscale.graph import ROW_METRICS, EdgeType
 
 #: Name of the file in the folder of the tables.
 SCHEMA_FILE = "schema.yaml"
@@ -60,7 +61,8 @@ class RelationalSchema:
 
     tables: dict[str, TableSchema]
     tasks: dict[str, TaskSchema] = field(default_factory=dict)
-    time_unit: TimeUnit = "s"  #: unit of all times of the graph
+    #: one of ``TIME_UNIT_CHOICES``, the unit of all times; ``auto`` is seconds, of dates alone
+    time_unit: str = "auto"
 
     def edge_types(self) -> Iterator[EdgeType]:
         """Yield the edge type of each foreign key: ``TABLE-COLUMN-OTHER``."""
@@ -94,9 +96,10 @@ def check_schema(schema: RelationalSchema, where: str) -> None:
         raise ConfigError(
             f"{where}tables: expected a table with foreign_keys, as no graph is without edges"
         )
-    if schema.time_unit not in TIME_UNITS:
+    if schema.time_unit not in TIME_UNIT_CHOICES:
         raise ConfigError(
-            f"{where}time_unit={brief(schema.time_unit)}: expected one of {', '.join(TIME_UNITS)}"
+            f"{where}time_unit={brief(schema.time_unit)}: expected one of "
+            f"{', '.join(TIME_UNIT_CHOICES)}"
         )
     for name, table in schema.tables.items():
         _check_table(name, table, schema.tables, f"{where}tables.{brief(name)}")

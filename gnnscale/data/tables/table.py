@@ -306,6 +306,10 @@ class Table:
                 )
         return column
 
+    def option(self, name: str) -> str:
+        """Return the full name of an option on this table, for messages."""
+        return f"dataset.{name}"
+
     def setting(self, option: str, value: str) -> str:
         """Return how to set an option for this table, for messages: ``dataset.OPTION=VALUE``."""
         if self.row_type is not None:

@@ -1,111 +1,127 @@
-"""Columns of times of a table, gathered in batches as int64 in one unit."""
+"""Columns of times: dates, timestamps, or numbers in a unit that the user states."""
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from gnnscale.core import Array, BoolArray, GraphError, Int64Array, brief, pyarrow
 from gnnscale.data.tables import cells
-from gnnscale.data.tables.batch import Batch, is_text, null_mask, plain
+from gnnscale.data.tables.batch import Batch, is_number, is_text
 from gnnscale.data.tables.table import Table
-from gnnscale.graph import NO_TIME, TimeUnit
+from gnnscale.graph import NO_TIME, TIME_UNITS, TimeUnit
 
-#: Nanoseconds of the units that dates are converted to.
-_NANOSECONDS = {"day": 86_400 * 10**9, "s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+#: Values of the option ``time_unit``; ``auto`` reads dates as seconds.
+TIME_UNIT_CHOICES = ("auto", *TIME_UNITS)
+#: Nanoseconds of each unit.
+_NS: dict[str, int] = {
+    "day": 86_400 * 10**9,
+    **{"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1},
+}
 
 
 class TimeColumn:
-    """Collector of the times of rows: dates become int64 in ``unit``, integers are in it already.
+    """Reader of a column of times, an int64 in ``unit`` each, rounded down; none may be empty.
 
-    A row without a time is reported, and a date that is no whole number of units.
+    Args:
+        table: table with the column.
+        name: name of the column.
+        unit: one of ``TIME_UNIT_CHOICES``; ``auto`` is for dates and timestamps alone.
+        option: option that names the column, for errors.
+
+    Raises:
+        GraphError: the column is missing, holds texts, holds numbers and ``unit`` is ``auto``, or
+            holds dates and ``unit`` is ``step``.
     """
 
-    def __init__(self, table: Table, name: str, unit: TimeUnit) -> None:
-        self.name, self._unit = name, unit
-        self._parts: list[Int64Array] = []
+    def __init__(self, table: Table, name: str, unit: str, option: str) -> None:
+        self.name = table.require(option, name)
         kind = table.types[name]
+        if table.is_csv and is_text(kind):  # a cell that is no date is reported with its row
+            kind = pyarrow.timestamp("us")
+        where = f"{table.path}: column {brief(repr(name))} ({table.option(option)})"
+        unit_option = table.option("time_unit")
         if cells.is_date(kind):
-            kind = cells.csv_date_type(kind)
-        elif not pyarrow.types.is_integer(kind):
-            kind = pyarrow.string()
-        #: Arrow type to parse each CSV column as, by column name
-        self.csv_types: dict[str, Any] = {name: kind}
+            if unit == "step":
+                raise GraphError(
+                    f"{where} holds {brief(kind)}: expected numbers, as {unit_option}=step; "
+                    f"{unit_option}=auto reads dates"
+                )
+        elif not is_number(kind) or pyarrow.types.is_boolean(kind):
+            raise GraphError(
+                f"{where} holds {brief(kind)}: expected dates as 2024-01-31, timestamps of ISO "
+                "8601, all with a zone or all without, or numbers"
+            )
+        elif unit == "auto":
+            units = ", ".join(TIME_UNITS)
+            raise GraphError(
+                f"{where} holds numbers ({brief(kind)}): expected their unit as {unit_option}, "
+                f"one of {units}"
+            )
+        self.unit: TimeUnit = next(
+            of for of in get_args(TimeUnit) if of == ("s" if unit == "auto" else unit)
+        )
+        csv = cells.csv_date_type(kind) if cells.is_date(kind) else kind
+        #: Arrow type to parse the CSV column as
+        self.csv_types: dict[str, Any] = {name: csv if table.is_csv else kind}
 
-    def add(self, batch: Batch) -> None:
-        """Append the times of a batch; report cells that have none."""
-        array, is_wrong = _dates(plain(batch.columns[self.name]))
-        texts = batch.columns[self.name]
+    def read(self, batch: Batch) -> Int64Array:
+        """Return the times of a batch; report cells that are empty or out of range."""
+        array = batch.columns[self.name]
+        empty = batch.report_nulls(self.name)
+        if cells.is_date(array.type):
+            times, wrong = _of_dates(array, self.unit)
+        else:
+            times, wrong = _of_numbers(batch, self.name)
+        times[empty] = 0
         batch.report(
-            is_wrong,
+            wrong & ~empty,
             (self.name, "time"),
             lambda index: (
-                f"{brief(self.name)} is {brief(repr(texts[index].as_py()))}, expected a date or "
-                "time of ISO 8601, as 2024-01-31 12:00:00"
+                f"{brief(self.name)}: expected a time in the range of int64 {self.unit}, got "
+                f"{brief(str(array[index]))}"
             ),
         )
-        is_empty = null_mask(array) & ~is_wrong & ~batch.unread.get(self.name, np.False_)
-        batch.report(
-            is_empty,
-            (self.name, "empty"),
-            lambda index: f"{brief(self.name)} is empty, expected a time in each row",
-        )
-        values, is_whole = self._in_unit(batch, array)
-        batch.report(
-            ~(is_whole | null_mask(array)),
-            (self.name, "unit"),
-            lambda index: (
-                f"{brief(self.name)} is {array[index]}, expected a whole number of time_unit="
-                f"{self._unit}; a smaller unit holds it"
-            ),
-        )
-        self._parts.append(values)
+        return times
+
+
+class TimesOfRows:
+    """Collector of the times of all rows of a table."""
+
+    def __init__(self, column: TimeColumn) -> None:
+        self.column = column
+        self._parts: list[Int64Array] = []
+
+    def add(self, batch: Batch) -> None:
+        """Append the times of a batch; report those that cannot be read."""
+        self._parts.append(self.column.read(batch))
 
     def finish(self) -> Int64Array:
-        """Return the times of all rows, ``[n]``; valid if no problem was reported."""
-        return np.concatenate(self._parts) if self._parts else np.empty(0, np.int64)
-
-    def _in_unit(self, batch: Batch, array: Any) -> tuple[Int64Array, BoolArray]:
-        """Return times in the unit, and which are whole in it; 0 stands for an empty cell."""
-        if not cells.is_date(array.type):
-            if not pyarrow.types.is_integer(array.type):
-                raise GraphError(
-                    f"{batch.name(self.name)}: expected dates or whole numbers as times, got "
-                    f"{brief(array.type)}"
-                )
-            return _integers(array), np.ones(len(array), np.bool_)
-        if self._unit not in _NANOSECONDS:
-            raise GraphError(
-                f"{batch.name(self.name)}: expected whole numbers, as time_unit={self._unit}, got "
-                "dates"
-            )
-        if pyarrow.types.is_date(array.type):
-            array = pyarrow.compute.cast(array, pyarrow.timestamp("s"))
-        return _converted(_integers(array), array.type.unit, self._unit)
+        """Return the times ``[num_rows]``."""
+        return np.concatenate([np.empty(0, np.int64), *self._parts])
 
 
-def _dates(array: Any) -> tuple[Any, BoolArray]:
-    """Return a column with texts as timestamps, and which texts are no times, ``[n]``."""
-    if not is_text(array.type):
-        return array, np.zeros(len(array), np.bool_)
-    dates, is_wrong = cells.parsed(array, pyarrow.timestamp("us"))
-    if is_wrong.any():
-        zoned, no_zone = cells.parsed(array, pyarrow.timestamp("us", "UTC"))
-        if no_zone.sum() < is_wrong.sum():
-            return zoned, no_zone
-    return dates, is_wrong
+def _of_dates(array: Any, unit: str) -> tuple[Int64Array, BoolArray]:
+    """Return dates or timestamps in ``unit``, and which are out of its range."""
+    if pyarrow.types.is_date(array.type):
+        array = pyarrow.compute.cast(array, pyarrow.timestamp("ms"))
+    counts = pyarrow.compute.cast(array, pyarrow.int64()).fill_null(0)
+    times: Int64Array = np.array(counts.to_numpy(zero_copy_only=False), np.int64)
+    source, target = _NS[array.type.unit], _NS[unit]
+    if source <= target:
+        return np.floor_divide(times, target // source), np.zeros(len(times), np.bool_)
+    factor = source // target
+    limit = np.iinfo(np.int64).max // factor
+    wrong = (times < -limit) | (times > limit)
+    times[wrong] = 0
+    return times * factor, wrong
 
 
-def _integers(array: Any) -> Int64Array:
-    values: Array = pyarrow.compute.cast(array, pyarrow.int64()).fill_null(0).to_numpy()
-    return values
-
-
-def _converted(values: Int64Array, unit: str, into: str) -> tuple[Int64Array, BoolArray]:
-    """Return ``values`` of ``unit`` in the unit ``into``, and which are whole and of 64 bits."""
-    if _NANOSECONDS[unit] < _NANOSECONDS[into]:
-        quotient, rest = np.divmod(values, _NANOSECONDS[into] // _NANOSECONDS[unit])
-        return quotient, rest == 0
-    factor = _NANOSECONDS[unit] // _NANOSECONDS[into]
-    limit = -(NO_TIME + 1) // factor
-    fits = (values >= -limit) & (values <= limit)
-    return np.where(fits, values, 0) * factor, fits
+def _of_numbers(batch: Batch, name: str) -> tuple[Int64Array, BoolArray]:
+    """Return numbers, rounded down, and which are no int64."""
+    array = batch.columns[name]
+    if pyarrow.types.is_signed_integer(array.type):
+        times = np.array(array.fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+        return times, np.asarray(times == NO_TIME)
+    values: Array = np.floor(batch.floats(name, np.float64))
+    wrong = ~(np.abs(values) < 2.0**63)
+    return np.where(wrong, 0, values).astype(np.int64), wrong

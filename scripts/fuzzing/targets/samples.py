@@ -342,9 +342,10 @@ def _relational() -> Sample:
         "late.csv": _csv(task),
         "schema.yaml": b"""tables:
   customers: {file: customers.csv, key: id, null: '\\N'}
-  payments: {file: payments.csv, key: id, foreign_keys: {payer: customers, payee: customers}, time: day}
+  payments:
+    {file: payments.csv, key: id, foreign_keys: {payer: customers, payee: customers}, time: day}
 tasks:
-  late: {file: late.csv, table: customers, vertex: customer, cutoff: day, label: late, kind: classes}
+  late: {file: late.csv, table: customers, vertex: customer, cutoff: day, label: late}
 """,
     }
     return Sample("Relational", {**_TINY, "task": "late"}, files)

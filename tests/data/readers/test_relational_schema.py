@@ -60,7 +60,7 @@ def test_tables_and_tasks(file: Path) -> None:
         ("drop: [a]", "drop: a", "tables.orders.drop: Expected `array`, got `str`"),
         ("'\\N'", '"\\N"', "YAML reads escapes in double quotes, and '\\N' in single quotes"),
         ("  users:", "  2020:", "tables: 2020: expected a text as name; quote it"),
-        ("time_unit: ms", "time_unit: week", "time_unit=week: expected one of day, s, ms"),
+        ("time_unit: ms", "time_unit: week", "time_unit=week: expected one of auto, day, s"),
         ("table: users", "table: user", "tasks.churn.table=user: expected a table, one of orders"),
         ("label: y", "label: day", "tasks.churn.cutoff=day: expected a column of its role alone"),
         ("cutoff: day, ", "", "tasks.churn.cutoff: required"),

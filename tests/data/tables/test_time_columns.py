@@ -1,87 +1,117 @@
-"""Columns of times against dates that NumPy converts."""
-
+import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
 from gnnscale.core import GraphError
 from gnnscale.data.tables.table import Table
-from gnnscale.data.tables.time_columns import TimeColumn
+from gnnscale.data.tables.time_columns import TimeColumn, TimesOfRows
+
+DAY = 86_400
 
 
-def read(file: Path, unit: Any = "s") -> list[int]:
-    table = Table([file], ",", 1 << 20)
-    column = TimeColumn(table, "time", unit)
-    for batch in table.batches(["time"], column.csv_types, 8):
-        column.add(batch)
+def table_of(folder: Path, cells: Any) -> Table:
+    """Return a table with a column ``at``: CSV of texts, or Parquet of an Arrow array."""
+    if isinstance(cells, list):
+        path = folder / "t.csv"
+        path.write_text("\n".join(["at,other", *(f"{cell},1" for cell in cells)]) + "\n")
+    else:
+        path = folder / "t.parquet"
+        parquet.write_table(pa.table({"at": cells}), path)
+    return Table([path], ",", 1 << 20)
+
+
+def read(folder: Path, cells: Any, unit: str = "auto") -> tuple[list[int], str]:
+    table = table_of(folder, cells)
+    times = TimesOfRows(TimeColumn(table, "at", unit, "time"))
+    for batch in table.batches(["at"], times.column.csv_types, 8):
+        times.add(batch)
     table.problems.raise_any()
-    return column.finish().tolist()
+    return times.finish().tolist(), times.column.unit
 
 
 @pytest.mark.parametrize(
-    ("cells", "unit", "times"),
+    ("cells", "unit", "expected"),
     [
-        ("1970-01-02\n1969-12-31", "s", [86400, -86400]),
-        ("1970-01-02\n1969-12-31", "day", [1, -1]),
-        ("1970-01-01 00:01\n1970-01-01T00:00:02", "s", [60, 2]),
-        ("1970-01-01 00:00:00.5\n1970-01-01", "ms", [500, 0]),
-        ("1970-01-01T02:00:00+02:00\n1970-01-01T00:00:01Z", "s", [0, 1]),
-        ("7\n-3", "s", [7, -3]),
-        ("7\n-3", "step", [7, -3]),
+        (["1970-01-02", "1969-12-31"], "auto", [DAY, -DAY]),
+        (["1970-01-02", "1969-12-31"], "day", [1, -1]),
+        (["1970-01-01 00:01:00", "1970-01-01T00:00:01"], "auto", [60, 1]),
+        (["1970-01-01 00:00:01.75", "1969-12-31 23:59:59.25"], "auto", [1, -1]),
+        (["1970-01-01 00:00:01.75", "1970-01-01 00:00:00.5"], "ms", [1750, 500]),
+        (["1970-01-01T02:00:00+01:00", "1970-01-01T00:00:00Z"], "auto", [3600, 0]),
+        (["9999-12-31"], "auto", [253_402_214_400]),
+        (["5", "-7"], "s", [5, -7]),
+        (["3", "4"], "step", [3, 4]),
+        (["1289241911.72836", "-0.5"], "s", [1_289_241_911, -1]),
+        (pa.array([1, -1], pa.date32()), "auto", [DAY, -DAY]),
+        (pa.array([DAY * 1000], pa.date64()), "day", [1]),
+        (pa.array([1_500_000, -1], pa.timestamp("us")), "auto", [1, -1]),
+        (pa.array([7], pa.timestamp("s", "Europe/Oslo")), "ns", [7 * 10**9]),
+        (pa.array([7, 8], pa.uint8()), "day", [7, 8]),
     ],
 )
-def test_dates_and_integers_of_csv(tmp_path: Path, cells: str, unit: str, times: list[int]) -> None:
-    file = tmp_path / "t.csv"
-    file.write_text(f"time,x\n{cells.replace(chr(10), ',1' + chr(10))},1\n")
-    assert read(file, unit) == times
+def test_columns_of_times(tmp_path: Path, cells: Any, unit: str, expected: Any) -> None:
+    assert read(tmp_path, cells, unit) == (expected, "s" if unit == "auto" else unit)
 
 
+@settings(max_examples=30, deadline=None)
 @given(
-    days=st.lists(st.integers(-(10**5), 10**5), min_size=1, max_size=5),
-    stored=st.sampled_from(["s", "ms", "us", "ns"]),
-    unit=st.sampled_from(["day", "s", "ms", "us", "ns"]),
+    st.lists(
+        st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2250, 1, 1)), min_size=1
+    ),
+    st.sampled_from(["day", "s", "ms", "us", "ns"]),
 )
-def test_timestamps_of_parquet(
-    tmp_path_factory: pytest.TempPathFactory, days: list[int], stored: str, unit: str
+def test_timestamps_are_rounded_down_as_numpy_does(
+    tmp_path_factory: pytest.TempPathFactory, moments: list[datetime.datetime], unit: str
 ) -> None:
-    dates = np.array(days).astype("datetime64[D]")
-    file = tmp_path_factory.mktemp("times") / "t.parquet"
-    kind = pa.timestamp(stored)
-    parquet.write_table(
-        pa.table({"time": pa.array(dates.astype(f"datetime64[{stored}]"), kind)}), file
-    )
-    numpy_unit = "D" if unit == "day" else unit
-    assert read(file, unit) == dates.astype(f"datetime64[{numpy_unit}]").astype(np.int64).tolist()
+    cells = pa.array(moments, pa.timestamp("us"))
+    expected = np.array(moments, "M8[us]").astype(f"M8[{'D' if unit == 'day' else unit}]")
+    assert read(tmp_path_factory.mktemp("t"), cells, unit)[0] == expected.astype(np.int64).tolist()
 
 
 @pytest.mark.parametrize(
     ("cells", "unit", "message"),
     [
-        (["2024-01-01", "", ""], "s", "row 2: time is empty, expected a time in each row (and 1"),
-        (["2024-01-01", "NaT"], "s", "row 2: time is empty, expected a time in each row"),
-        (["2024-01-01", "soon"], "s", "row 2: time is 'soon', expected a date or time of ISO 8601"),
-        (["2024-01-01", "2024-02-30"], "s", "row 2: time is '2024-02-30', expected a date"),
-        (["2024-01-01 12:00"], "day", "expected a whole number of time_unit=day; a smaller unit"),
-        (["2024-01-01"], "step", "expected whole numbers, as time_unit=step, got dates"),
-        (["9000-01-01"], "ns", "expected a whole number of time_unit=ns"),
+        (
+            ["1", "2"],
+            "auto",
+            "column 'at' .dataset.time. holds numbers .int64.: expected their unit",
+        ),
+        (["2001-01-01"], "step", "holds date32.day.: expected numbers, as dataset.time_unit=step"),
+        (["May", "June"], "auto", "row 1: at is 'May', expected a date or time without a zone"),
+        (["2001-01-01", "NaT"], "auto", "row 2: at is empty"),
+        (pa.array(["May"]), "s", "holds string: expected dates as 2024-01-31, timestamps of ISO"),
+        (["true"], "s", "holds bool: expected dates"),
+        (["2001-01-01", "", ""], "auto", "row 2: at is empty .and 1 more like it"),
+        (["3", ""], "s", "row 2: at is empty"),
+        (
+            ["2001-01-01", "9999-12-31"],
+            "ns",
+            "row 2: at: expected a time in the range of int64 ns, g",
+        ),
+        (pa.array([2.0**63]), "s", "row 1: at: expected a time in the range of int64 s, got"),
+        (
+            pa.array([float("nan"), 1]),
+            "s",
+            "row 1: at: expected a time in the range of int64 s, got nan",
+        ),
+        (pa.array([-(2**63)]), "s", "row 1: at: expected a time in the range"),
+        (pa.array([None, 3], pa.date32()), "auto", "row 1: at is empty"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, cells: list[str], unit: str, message: str) -> None:
-    file = tmp_path / "t.csv"
-    file.write_text("time,x\n" + "".join(f"{cell},1\n" for cell in cells))
-    with pytest.raises(GraphError) as caught:
-        read(file, unit)
-    assert message in str(caught.value)
+def test_bad_columns(tmp_path: Path, cells: Any, unit: str, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        read(tmp_path, cells, unit)
 
 
-def test_numbers_that_are_no_times(tmp_path: Path) -> None:
-    file = tmp_path / "t.parquet"
-    parquet.write_table(pa.table({"time": [0.5]}), file)
-    with pytest.raises(GraphError, match="expected dates or whole numbers as times, got double"):
-        read(file)
+def test_a_missing_column(tmp_path: Path) -> None:
+    with pytest.raises(
+        GraphError, match=r"has no column 'when' .dataset.edge_time., it has at, other"
+    ):
+        TimeColumn(table_of(tmp_path, ["1"]), "when", "s", "edge_time")
