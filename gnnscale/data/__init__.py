@@ -17,6 +17,8 @@ from gnnscale.data.readers.musae import Musae
 from gnnscale.data.readers.npz_benchmarks import GnnBenchmark, Heterophilous
 from gnnscale.data.readers.ogb import Mag240m, Ogb
 from gnnscale.data.readers.planetoid import Planetoid
+from gnnscale.data.readers.rel_f1 import RelF1
+from gnnscale.data.readers.relational import Relational
 from gnnscale.data.readers.tables import Tables
 from gnnscale.data.readers.typed_tables import TypedTables
 from gnnscale.data.source import GraphSource

@@ -52,6 +52,8 @@ class StoredDataset(GraphSource):
     valid_fraction: float = 0.2
     split_seed: int = 0
 
+    #: Values of ``split``.
+    _splits: ClassVar[tuple[str, ...]] = SPLITS
     #: Whether the layout has a split.
     has_split: ClassVar[bool] = True
     #: Whether the graph is generated and has no raw files.
@@ -75,7 +77,7 @@ class StoredDataset(GraphSource):
                 f"dataset.raw={brief(self.raw)}: expected no file, since {type(self).__name__} "
                 "generates its graph; name the layout of the file with dataset=..."
             )
-        check_choice("dataset.split", self.split, SPLITS)
+        check_choice("dataset.split", self.split, self._splits)
         if self.split == "published" and not self.has_split:
             raise ConfigError("dataset.split=published: expected random, the layout has no split")
         check_range("dataset.split_seed", self.split_seed, 0, 2**63 - 1)

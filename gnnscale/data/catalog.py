@@ -32,9 +32,10 @@ _PUBLISHED: Mapping[str, Mapping[str, str]] = {
     "snap": {"soc-Slashdot0902": "slashdot"},
     "mag240m": {"mag240m": "mag240m-kddcup2021"},
     "heco": {"acm": "heco-acm"},
+    "rel_f1": {"rel_f1": "rel-f1 f1"},
 }
 #: Layouts whose files are not downloaded.
-_NEEDS_RAW = ("graphsaint", "heco", "mag240m", "snap")
+_NEEDS_RAW = ("graphsaint", "heco", "mag240m", "rel_f1", "snap")
 #: Published graphs that no layout reads.
 _UNREAD = (
     "ogbn-proteins ogbn-mag ogbl-collab ogbl-ppa ogbl-citation2 wikics actor chameleon squirrel "

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import GraphError, Int64Array, IntArray, brief
+from gnnscale.core import GraphError, Int64Array, brief
 from gnnscale.data import array_inputs
 from gnnscale.data.peer_fields import Triple
+from gnnscale.data.typed_times import TypedTimes
 from gnnscale.graph import NO_TIME, TIME_UNITS, GraphSchema, TimeUnit
-from gnnscale.graph.time_order import edge_times
 
 #: Units of NumPy's datetime64 that times have.
 _UNITS: dict[str, TimeUnit] = {"D": "day", "s": "s", "ms": "ms", "us": "us", "ns": "ns"}
@@ -84,34 +84,6 @@ def common_unit(times: Mapping[str, TimeValues], stated: Any, name: str) -> Time
             f"{name}: time_unit={stated}: expected the unit of {first}, which is {units[first]}"
         )
     return units[first]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TypedTimes:
-    """Times of the vertices and edges of a graph with types, in one unit."""
-
-    unit: TimeUnit
-    #: by vertex type ``[num_vertices]`` times from which vertices are known. None: always
-    vertices: Sequence[Int64Array | None]
-    #: by edge type ``[num_edges]`` own times of edges in their order. None: they have none
-    edges: Sequence[Int64Array | None]
-
-    def of_edges(self, schema: GraphSchema, number: int, src: IntArray) -> Int64Array | None:
-        """Return the time ``[num_edges]`` from which each edge of a type is known. None: always.
-
-        ``src`` are the sources of edge type ``number``, counted from 0 in their type.
-        """
-        return edge_times(self.edges[number], self.vertices[int(schema.sources[number])], src)
-
-    def of_all_vertices(self, schema: GraphSchema) -> Int64Array | None:
-        """Return the times of all vertices ``[num_vertices]``. None: no type has times."""
-        if all(times is None for times in self.vertices):
-            return None
-        result = np.full(schema.num_vertices, NO_TIME)
-        for number, times in enumerate(self.vertices):
-            if times is not None:
-                result[schema.vertices(number)] = times
-        return result
 
 
 def read_typed_times(

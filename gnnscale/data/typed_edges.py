@@ -7,7 +7,7 @@ import numpy as np
 
 from gnnscale import ops
 from gnnscale.core import Array, Float32Array, Int64Array, IntArray, usable_cores
-from gnnscale.data.time_inputs import TypedTimes
+from gnnscale.data.typed_times import TypedTimes
 from gnnscale.graph import NO_TIME, EdgeData, Graph, GraphSchema, GraphTimes, TypedFeatures
 from gnnscale.graph.store_format import vertex_dtype
 from gnnscale.graph.time_order import sort_by_time

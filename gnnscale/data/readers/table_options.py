@@ -27,7 +27,7 @@ MISSING_POLICIES = ("mean", "drop", "refuse")
 #: Options that a graph to predict does not take from the run; its columns are in the run's schema.
 _OF_GRAPH = (
     *("name", "raw", "store", "features", "categories", "edge_features", "edge_categories"),
-    *("split", "train_fraction", "valid_fraction", "split_seed"),
+    *("split", "train_fraction", "valid_fraction", "split_seed", "valid_from", "test_from"),
     *("missing", "standardize", "feature_dtype", "memory_bytes"),
 )
 

@@ -285,8 +285,10 @@ def _edges_in(edge: EdgeTable, batch: Batch) -> tuple[Batch, Array]:
     return batch.filtered(is_edge), np.flatnonzero(is_edge)
 
 
-#: Reason of edges of a table that are left out.
+#: Reasons of edges of a table that are left out.
+_EMPTY_CELL = "the cell is empty"
 _EMPTY_NUMBER = "a number is empty (dataset.missing=drop)"
+_NO_VERTEX = "an end is no vertex (dataset.unknown_ids=drop, or dataset.missing=drop)"
 
 
 def _note(
@@ -299,12 +301,22 @@ def _note(
             f"{edge.name}: no edge is left of {total:,}: {num_unknown:,} have an end that is no "
             f"vertex, {num_empty:,} an empty cell"
         )
-    for count, reason in (
-        (num_empty, "the cell is empty" if edge.source is None else _EMPTY_NUMBER),
-        (num_unknown, "an end is no vertex (dataset.unknown_ids=drop, or dataset.missing=drop)"),
-    ):
+    reasons = [(num_empty, _EMPTY_NUMBER), (num_unknown, _NO_VERTEX)]
+    if edge.source is None:
+        reasons = [(num_empty + num_unknown, _no_key(edge, num_empty, num_unknown))]
+    for count, reason in reasons:
         if count:
             changes.append(f"{edge.name}: {count:,} of {total:,} edges left out, since {reason}")
+
+
+def _no_key(edge: EdgeTable, num_empty: int, num_unknown: int) -> str:
+    """Return the reason of rows without an edge by their foreign key."""
+    if not num_unknown:
+        return _EMPTY_CELL
+    unknown = f"holds no id of {brief(edge.edge_type.destination)}"
+    if not num_empty:
+        return f"the cell {unknown}"
+    return f"{_EMPTY_CELL} in {num_empty:,} and {unknown} in {num_unknown:,}"
 
 
 class _Growing:

@@ -13,6 +13,7 @@ from gnnscale.core import Float32Array, GraphError, Int64Array, IntArray, brief,
 from gnnscale.core.artifact import files, map_npy
 from gnnscale.core.artifact.files import NoSpaceError
 from gnnscale.data.labels import Labels, read_labels
+from gnnscale.data.leaks import signs_of_leaks
 from gnnscale.data.readers.column_reading import filled, survey_edges
 from gnnscale.data.readers.table_options import ColumnOptions
 from gnnscale.data.readers.table_reading import ID_BYTES, VERTEX_BYTES
@@ -30,6 +31,7 @@ from gnnscale.data.readers.vertex_reading import VertexReader
 from gnnscale.data.splits import warn_of_small_classes
 from gnnscale.data.storage.feature_writer import FeatureWriter
 from gnnscale.data.storage.options import StoreOptions
+from gnnscale.data.storage.standardize import ColumnScaling
 from gnnscale.data.tables.batch import is_text
 from gnnscale.data.tables.feature_columns import FeatureColumns
 from gnnscale.data.tables.survey import Surveyed
@@ -135,9 +137,17 @@ class TypedReading:
         rows: Any = TypedFeatures(matrices)
         present = rows.present
         dtype = present[0].dtype if present else "float32"
+        graph = replace(graph, features=rows, feature_dtype=dtype)
+        if self._options.advises:
+            scalings = self.notes.get("type_scaling", {})
+            self.changes += signs_of_leaks(
+                graph,
+                self.notes.get("type_columns", {}),
+                {name: ColumnScaling(**scaling) for name, scaling in scalings.items()},
+            )
         if self.changes:
             self.notes["changes"] = self.changes
-        return replace(graph, features=rows, feature_dtype=dtype)
+        return graph
 
     def _reader(self, table: VertexTable, id_type: str) -> VertexReader:
         def check_memory(num_vertices: int) -> None:
@@ -318,16 +328,23 @@ class TypedReading:
             *((vertices.stop - vertices.start, features.num_features), features.dtype),
             table.table.path,
         )
-        is_target = name in self._options.targets
-        is_own = (graph.train_idx >= vertices.start) & (graph.train_idx < vertices.stop)
-        train = graph.train_idx[is_own] - vertices.start if is_target else ()
-        writer.finish(np.asarray(train) if len(train) else None)
+        train = self._training_rows(number, name, graph)
+        writer.finish(train if train is not None and len(train) else None)
         self.notes.setdefault("type_columns", {})[name] = notes["columns"]
         if "scaling" in notes:
             self.notes.setdefault("type_scaling", {})[name] = notes["scaling"]
         rows = map_npy(of_type / "features.npy")
         dtype: Any = writer.dtype
         return FeatureMatrix(rows=rows, dtype=dtype, width=features.num_features)
+
+    def _training_rows(self, number: int, name: str, graph: Graph) -> IntArray | None:
+        """Return the rows of a vertex type over which means are taken. None: all."""
+        if name not in self._options.targets:
+            return None
+        vertices = graph.schema.vertices(number)
+        is_own = (graph.train_idx >= vertices.start) & (graph.train_idx < vertices.stop)
+        rows: IntArray = np.asarray(graph.train_idx[is_own] - vertices.start)
+        return rows
 
 
 def _id_type(

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from gnnscale.core import Int64Array
 from gnnscale.data.readers.typed_edge_reading import EdgeTable, ReadEdges
-from gnnscale.data.time_inputs import TypedTimes
+from gnnscale.data.typed_times import TypedTimes
 from gnnscale.graph import GraphSchema, TimeUnit
 
 #: By vertex type the times of the rows of its table, and their unit; None: rows have no times.

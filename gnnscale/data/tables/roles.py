@@ -23,7 +23,7 @@ _IS_PART = re.compile(r"(?:is_)?(?:(train|training)|val|valid|validation|(test))
 _UNNAMED = re.compile(r"Unnamed: \d+(_level_\d+)?(\.\d+)?|\.\.\.\d+|")
 _INDEX = re.compile(r"__index_level_\d+__|index|level_\d+")
 #: Names of ids.
-_IS_ID = re.compile(r"(.*[_ ])?(id|ids|uuid|guid)|.*[a-z]I[dD]", re.IGNORECASE)
+_IS_ID = re.compile(r"(.*[_ ])?(id|ids|uuid|guid)|(?-i:.*[a-z]I[dD])", re.IGNORECASE)
 #: Names of labels.
 _IS_LABEL = re.compile(r"(y|labels?|targets?|class(es)?)([_ ]?(name|id|idx|index))?", re.IGNORECASE)
 #: Columns listed in a line of the log, at most.

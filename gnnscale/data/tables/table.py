@@ -56,13 +56,23 @@ class CsvFile:
     """CSV file with a header and one row per line, decompressed if its name ends in .gz.
 
     No value contains a line end. Blanks around a value do not count. An empty cell is null; a word
-    such as NA is null in columns of numbers and dates. ``decimal`` is the mark of decimals.
+    such as NA is null in columns of numbers and dates, and the word ``null`` in all columns.
+    ``decimal`` is the mark of decimals.
     """
 
     index_columns: frozenset[str] = frozenset()  #: as of ``ParquetFile``
 
-    def __init__(self, path: Path, delimiter: str, decimal: str, problems: Problems) -> None:
+    def __init__(
+        self,
+        path: Path,
+        delimiter: str,
+        decimal: str,
+        problems: Problems,
+        *,
+        null: str | None = None,
+    ) -> None:
         self.path = path
+        self._nulls = [""] if null is None else ["", null]
         self._delimiter = delimiter
         self._decimal = decimal
         self._problems = problems
@@ -141,7 +151,7 @@ class CsvFile:
             convert_options=pyarrow.csv.ConvertOptions(
                 column_types=types,
                 include_columns=list(columns),
-                null_values=[""],
+                null_values=self._nulls,
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
                 decimal_point=self._decimal,
@@ -234,11 +244,18 @@ def _report_cells(batch: Batch, name: str, wrong: BoolArray, kind: str, expected
 class Table:
     """Table of named columns, with rows in the order of its files: all Parquet, or all CSV.
 
-    Batches report to ``problems``, whose error the reader raises at the end.
+    Batches report to ``problems``, whose error the reader raises at the end. In CSV the word
+    ``null`` stands for an empty cell. None: no word does.
     """
 
     def __init__(
-        self, files: Sequence[Path], delimiter: str, memory_bytes: int, decimal: str = "."
+        self,
+        files: Sequence[Path],
+        delimiter: str,
+        memory_bytes: int,
+        decimal: str = ".",
+        *,
+        null: str | None = None,
     ) -> None:
         self.path = files[0].parent if len(files) > 1 else files[0]
         self.paths = list(files)  #: paths of the files
@@ -247,7 +264,7 @@ class Table:
         self._files: list[CsvFile | ParquetFile] = [
             ParquetFile(file, self.problems)
             if file.name.endswith(".parquet")
-            else CsvFile(file, delimiter, decimal, self.problems)
+            else CsvFile(file, delimiter, decimal, self.problems, null=null)
             for file in files
         ]
         for file in self._files:
@@ -288,6 +305,10 @@ class Table:
                     f"{listed}{hint}"
                 )
         return column
+
+    def option(self, name: str) -> str:
+        """Return the full name of an option on this table, for messages."""
+        return f"dataset.{name}"
 
     def setting(self, option: str, value: str) -> str:
         """Return how to set an option for this table, for messages: ``dataset.OPTION=VALUE``."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from gnnscale.core import Array, BoolArray, GraphError, Int64Array, brief, pyarrow
 from gnnscale.data.tables import cells
-from gnnscale.data.tables.batch import Batch, is_number
+from gnnscale.data.tables.batch import Batch, is_number, is_text
 from gnnscale.data.tables.table import Table
 from gnnscale.graph import NO_TIME, TIME_UNITS, TimeUnit
 
@@ -36,12 +36,15 @@ class TimeColumn:
     def __init__(self, table: Table, name: str, unit: str, option: str) -> None:
         self.name = table.require(option, name)
         kind = table.types[name]
-        where = f"{table.path}: column {brief(repr(name))} (dataset.{option})"
+        if table.is_csv and is_text(kind):  # a cell that is no date is reported with its row
+            kind = pyarrow.timestamp("us")
+        where = f"{table.path}: column {brief(repr(name))} ({table.option(option)})"
+        unit_option = table.option("time_unit")
         if cells.is_date(kind):
             if unit == "step":
                 raise GraphError(
-                    f"{where} holds {brief(kind)}: expected numbers, as dataset.time_unit=step; "
-                    "dataset.time_unit=auto reads dates"
+                    f"{where} holds {brief(kind)}: expected numbers, as {unit_option}=step; "
+                    f"{unit_option}=auto reads dates"
                 )
         elif not is_number(kind) or pyarrow.types.is_boolean(kind):
             raise GraphError(
@@ -51,8 +54,8 @@ class TimeColumn:
         elif unit == "auto":
             units = ", ".join(TIME_UNITS)
             raise GraphError(
-                f"{where} holds numbers ({brief(kind)}): expected their unit as "
-                f"dataset.time_unit, one of {units}"
+                f"{where} holds numbers ({brief(kind)}): expected their unit as {unit_option}, "
+                f"one of {units}"
             )
         self.unit: TimeUnit = next(
             of for of in get_args(TimeUnit) if of == ("s" if unit == "auto" else unit)

@@ -319,6 +319,38 @@ def _shop() -> list[Sample]:
     ]
 
 
+def _relational() -> Sample:
+    """Return customers, payments by two foreign keys at a time, and a task of two parts."""
+    generator = np.random.default_rng(0)
+    days = [str(np.datetime64("2024-01-01") + int(day)) for day in range(40)]
+    payments = {
+        "id": [*range(40)],
+        "payer": [number % 7 for number in range(40)],
+        "payee": [None if number % 5 == 0 else number % 9 for number in range(40)],
+        "day": days,
+        "amount": generator.integers(1, 99, 40).tolist(),
+    }
+    task = {
+        "customer": [0, 1, 2, 0, 3, 1],
+        "day": [days[number] for number in (9, 9, 9, 19, 19, 29)],
+        "late": [0, 1, 1, 0, 1, 0],
+        "split": ["train"] * 3 + ["valid"] * 2 + ["test"],
+    }
+    files = {
+        "customers.csv": _csv({"id": [*range(8)], "town": ["a", "b"] * 4, "age": [5, None] * 4}),
+        "payments.csv": _csv(payments),
+        "late.csv": _csv(task),
+        "schema.yaml": b"""tables:
+  customers: {file: customers.csv, key: id, null: '\\N'}
+  payments:
+    {file: payments.csv, key: id, foreign_keys: {payer: customers, payee: customers}, time: day}
+tasks:
+  late: {file: late.csv, table: customers, vertex: customer, cutoff: day, label: late}
+""",
+    }
+    return Sample("Relational", {**_TINY, "task": "late"}, files)
+
+
 def _csv(columns: Mapping[str, Any]) -> bytes:
     rows = zip(*columns.values(), strict=True)
     lines = [",".join("" if cell is None else str(cell) for cell in row) for row in rows]
@@ -350,7 +382,11 @@ SAMPLES: dict[str, tuple[Sample, ...]] = {
     for name in dict.fromkeys(sample.layout for sample in _ALL)
 }
 #: Samples of graphs with types.
-TYPED_SAMPLES = {"TypedTables": tuple(_shop()), "Heco": (_heco(),)}
+TYPED_SAMPLES = {
+    "TypedTables": tuple(_shop()),
+    "Heco": (_heco(),),
+    "Relational": (_relational(),),
+}
 
 
 def real_samples() -> dict[str, Sample]:

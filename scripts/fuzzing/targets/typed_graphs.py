@@ -95,7 +95,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 
 
 class TypedReaders(Readers):
-    """``dataset=typed_tables`` and ``heco``: damaged files are read and trained on."""
+    """``dataset=typed_tables``, ``heco`` and ``relational``: damaged files are read, trained on."""
 
     samples = TYPED_SAMPLES
 
@@ -107,7 +107,13 @@ class TypedReaders(Readers):
         made = super().make(key, number, keep)
         if made.kind == "TypedTables":
             return made
-        return replace(made, options={"name": "tiny", "labels_per_class": 20})
+        if made.kind == "Heco":
+            return replace(made, options={"name": "tiny", "labels_per_class": 20})
+        allowed = ("name", "task", "missing", "standardize", "unlabelled", "unknown_ids")
+        options = {name: value for name, value in made.options.items() if name in allowed}
+        if options.get("unknown_ids") == "vertices":
+            del options["unknown_ids"]
+        return replace(made, options=options)
 
     def options(self, rng: random.Random) -> dict[str, Any]:
         names = rng.sample(sorted(_CHOICES), rng.choice((0, 0, 1, 2)))
