@@ -38,6 +38,7 @@ WHOLE = {
     "training/faults/test_shortened_files.py": "runs whose mapped files become shorter",
     "training/test_caches.py": "no cache changes what is learnt, and hits are as predicted",
     "training/test_typed.py": "runs on graphs with types of vertices and edges",
+    "training/test_rows.py": "runs over task rows: vertices as of cut-offs",
     "training/test_several_types.py": "runs that learn labels of several vertex types",
     "training/test_typed_module.py": "a user's own modules on graphs with types",
     "training/test_typed_links.py": "links of graphs with types, from edges to partners",

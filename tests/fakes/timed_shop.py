@@ -141,8 +141,11 @@ def contacts(num_vertices: int = 80) -> Graph:
     return with_rows(graph, rows)
 
 
-def ageing(num_vertices: int = 150) -> Graph:
-    """Return vertices with equal features, and rows labeled by whether they are ten days old."""
+def ageing(scale: int, num_vertices: int = 150) -> Graph:
+    """Return vertices with equal features, and rows labeled by whether they are of an age.
+
+    It is ten days times ``scale``.
+    """
     generator = np.random.default_rng(3)
     born = generator.integers(0, 40, num_vertices)
     vertices = np.tile(np.arange(num_vertices), 4)
@@ -153,14 +156,14 @@ def ageing(num_vertices: int = 150) -> Graph:
     graph = from_arrays(
         ring,
         np.ones((num_vertices, 2), np.float32),
-        vertex_times=born,
+        vertex_times=born * scale,
         time_unit="day",
         name="ageing",
     )
     rows = TaskRows(
         name="ageing",
         vertices=vertices,
-        cutoffs=cutoffs,
+        cutoffs=cutoffs * scale,
         labels=(cutoffs - born[vertices] >= 10).astype(np.int64),
         num_classes=2,
         split=Split(

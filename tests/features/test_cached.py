@@ -391,3 +391,22 @@ def test_one_hop_is_counted_list_by_list(lists, num_threads):
         by_place[place] += length + 1  # its offsets
     assert [found.misses, found.hits, found.peer_hits] == list(by_place.values())
     assert found.link_requests == by_place[-1]
+
+
+@pytest.mark.parametrize("match", [False, True])
+def test_vertices_that_repeat_are_cached_once(match):
+    rows = np.arange(40, dtype=np.float32)[:, None]
+    policy = LookAhead(window=2, num_rows=8, match=match)
+    host = HostFeatures(rows, "float32")
+    store = LookAheadFeatures(host, policy, priority=priorities(40), repeats=True)
+    generator = np.random.default_rng(0)
+    batches = [generator.integers(0, 40, 60).astype(np.int32) for _ in range(8)]
+    distinct = opened(host, 8, 2, match)
+    once = [np.unique(batch) for batch in batches]
+    expected = [traffic.rows for *_, traffic in served(distinct, once, 2)]
+    for number, (batch, found, traffic) in enumerate(served(store, batches, 2)):
+        assert found[:, 0].tolist() == batch.tolist()
+        assert (traffic.rows.hits > 0) == (expected[number].hits > 0)
+        other, _ = store.gather(batch.copy(), dtype=torch.float32, num_threads=1)
+        assert torch.equal(other, found)
+    assert max(access.hits for access in expected) >= 8

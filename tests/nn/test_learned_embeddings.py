@@ -88,3 +88,16 @@ def test_bfloat16_rows_have_gradients_that_are_summed_in_float32(random_graph, s
         assert gradient.rows.dtype == dtype
         found.append(gradient.total(torch.float32, num_threads=1))
     assert (found[0] - found[1]).norm() < 0.1 * found[1].norm()
+
+
+def test_rows_that_repeat_get_the_sum_of_their_gradients():
+    rows = LearnedEmbedding(torch.arange(10.0).reshape(5, 2), LazyAdam())
+    store = LearnedFeatureStore(rows, repeats=True)
+    vertices = np.array([3, 1, 3], np.int32)
+    found, _ = store.gather(vertices, dtype=torch.float32, num_threads=1)
+    assert torch.equal(found, rows.weight[[3, 1, 3]])
+    (found * torch.tensor([[1.0], [10.0], [100.0]])).sum().backward()
+    read, gradient = rows.gradient
+    assert read.tolist() == [1, 3]
+    expected = torch.tensor([[10.0, 10.0], [101.0, 101.0]])
+    assert torch.equal(gradient.total(torch.float32, num_threads=1), expected)

@@ -92,6 +92,9 @@ def _check_trains(graph: Graph, of: str) -> None:
             raise GraphError(f"{graph.name}: edge_labels is missing; from_arrays takes edge_labels")
         if not len(graph.edge_labels.split.train_idx):
             graph.edge_labels.refuse_untrained()
+    elif graph.rows is not None:
+        if not len(graph.rows.split.train_idx):
+            raise GraphError(f"{graph.name}: rows: expected rows that train in split, got none")
     elif not graph.num_classes:
         raise GraphError(
             f"{graph.name}: {names.labels}: missing, or no label is known; training needs labels "

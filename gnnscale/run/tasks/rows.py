@@ -44,8 +44,8 @@ class RowTask(LabelTask):
             if early:
                 _LOG.warning(
                     f"{rows.name}: {early:,} of {len(numbers):,} {name} rows have earlier cut-offs "
-                    f"than rows that train (up to {last}), whose labels may tell of theirs; a split "
-                    "by time has none"
+                    f"than rows that train (up to {last}), whose labels may tell of theirs; in a "
+                    "split by time no row has"
                 )
 
     @property
