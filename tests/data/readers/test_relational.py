@@ -229,6 +229,22 @@ def test_what_is_refused(
     assert "\n" not in str(caught.value)
 
 
+def test_columns_that_show_the_future_are_told(shop: Any, caplog: pytest.LogCaptureFixture) -> None:
+    orders = ORDERS.replace("price", "paid").replace("05,3", "05,1970-01-06")
+    for day in "4", "5", "6":
+        orders = orders.replace(f",{day},", ",1970-01-02,")
+    users = "id,last\nann,1970-01-09\nbob,1970-01-16\ncid,1970-01-01\n"
+    dataset = shop({"orders": orders, "users": users})
+    dataset.prepare()
+    told = [line for line in caplog.text.splitlines() if "shows the future" in line]
+    assert len(told) == 2
+    assert "users: feature 'last' is newer than the cut-off of the task's row in 1 of 4" in told[0]
+    assert "orders: feature 'paid' is newer than the time of the row in 1 of 4 rows" in told[1]
+    caplog.clear()
+    dataset.prepare()  # an up-to-date store says so again
+    assert caplog.text.count("shows the future") == 2
+
+
 def test_a_file_in_place_of_the_folder(shop: Any) -> None:
     dataset = shop()
     file = str(Path(dataset.raw) / "users.csv")
