@@ -188,6 +188,11 @@ def test_rows_without_a_label(shop: Any) -> None:
         ({}, {"task": "chrn"}, "task=chrn: expected a task of "),
         ({}, {"split": "random"}, "dataset.split"),
         ({}, {"split": "time"}, "dataset.valid_from: required with dataset.split=time"),
+        (
+            {},
+            {"split": "time", "valid_from": "1970-01-09", "test_from": "1970-01-08"},
+            "dataset.test_from=1970-01-08: expected a time after dataset.valid_from=1970-01-09",
+        ),
         ({}, {"valid_from": "1970-01-09"}, "valid_from=1970-01-09: expected dataset.split=time"),
         ({}, {"unknown_ids": "vertices"}, "dataset.unknown_ids"),
         (
