@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from gnnscale.data.time_ranges import time_ranges
 from gnnscale.graph import Graph, TypedFeatures
 
 
@@ -9,15 +10,18 @@ def type_table(graph: Graph) -> list[str]:
     """Return aligned lines on the types of ``graph``, one for each type of vertices and of edges.
 
     Lines of vertex types have the number of vertices and the features, lines of edge types the
-    number of edges, the mean in-degree of a destination, and features if the edges have any.
+    number of edges, the mean in-degree of a destination, and features if the edges have any. In a
+    graph with times, all have the range of theirs.
     """
+    ranges = {name: f", {text}" for name, text in time_ranges(graph).items()}
     schema, features, by_type = graph.schema, graph.features, graph.edges.by_type
     matrices = features.matrices if isinstance(features, TypedFeatures) else ()
     vertices = [
         (
             vertex_type.name,
             f"{vertex_type.num_vertices:,} vertices",
-            "no features" if matrix is None else f"{matrix.width:,} features, {matrix.dtype}",
+            ("no features" if matrix is None else f"{matrix.width:,} features, {matrix.dtype}")
+            + ranges.get(vertex_type.name, ""),
         )
         for vertex_type, matrix in zip(schema.vertex_types, matrices, strict=True)
     ]
@@ -29,6 +33,7 @@ def type_table(graph: Graph) -> list[str]:
         mean = f"{count / max(len(starts), 1):,.1f} per {edge_type.destination}"
         matrix = None if by_type is None else by_type.matrices[number]
         more = "" if matrix is None else f", {matrix.width:,} features, {matrix.dtype}"
+        more += ranges.get(str(edge_type), "")
         edges.append((str(edge_type), f"{count:,} edges", mean + more))
     return [*_aligned(vertices), *_aligned(edges)]
 

@@ -8,17 +8,17 @@ from gnnscale.core import Array, Int64Array, IntArray
 from gnnscale.graph.schema import GraphSchema
 from gnnscale.graph.times import NO_TIME
 
-#: Edges, and lists, that are sorted or checked at a time.
-_SLICE = 1 << 20
+#: Edges, and lists, that are checked at a time, and that are sorted in the caches.
+_SLICE, _SORTED = 1 << 20, 1 << 16
 
 
-def list_slices(indptr: Int64Array, size: int = _SLICE) -> Iterator[tuple[int, Int64Array]]:
+def list_slices(indptr: Int64Array, size: int | None = None) -> Iterator[tuple[int, Int64Array]]:
     """Yield ``(first list, offsets)`` of consecutive lists of ``indptr``, in bounded memory.
 
-    The lists of a slice have at most ``size`` edges, or are one list; ``offsets`` ``[n + 1]`` are
-    those of ``indptr``.
+    The lists of a slice have at most ``size`` edges (None: 2^20), or are one list; ``offsets``
+    ``[n + 1]`` are those of ``indptr``.
     """
-    first, last = 0, len(indptr) - 1
+    size, first, last = size or _SLICE, 0, len(indptr) - 1
     while first < last:
         upper = min(first + size, last)
         ends = np.asarray(indptr[first : upper + 1])
@@ -30,14 +30,14 @@ def list_slices(indptr: Int64Array, size: int = _SLICE) -> Iterator[tuple[int, I
 def sort_by_time(indptr: Int64Array, times: Int64Array, arrays: Sequence[Array]) -> None:
     """Sort each list of ``indptr`` by the times of its edges, in place; the sort is stable.
 
-    Memory is about 40 bytes for each of 2^20 edges or, if it is longer, of a list.
+    Memory is about 40 bytes for each of 2^16 edges or, if it is longer, of a list.
 
     Args:
         indptr: ``[num_lists + 1]`` offsets of the lists.
         times: ``[num_edges]`` times of the edges, sorted too.
         arrays: further arrays ``[num_edges, ...]`` of the edges, sorted like ``times``.
     """
-    for _, ends in list_slices(indptr):
+    for _, ends in list_slices(indptr, _SORTED):
         part = slice(int(ends[0]), int(ends[-1]))
         order = _order(times[part], np.diff(ends))
         if order is None:
@@ -54,7 +54,14 @@ def _order(times: Array, lengths: IntArray) -> IntArray | None:
     lists = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     if not ((times[1:] < times[:-1]) & (lists[1:] == lists[:-1])).any():
         return None
-    order: IntArray = np.lexsort((times, lists))
+    known = times[times != NO_TIME]  # lists that lack times are among others
+    low, span = int(known.min()), int(known.max()) - int(known.min()) + 1
+    if span * len(lengths) > np.iinfo(np.int64).max:
+        by_both: IntArray = np.lexsort((times, lists))
+        return by_both
+    # One key of 64 bits sorts ten times as fast as two.
+    keys = np.maximum(times, low) - low + lists * np.int64(span)
+    order: IntArray = np.argsort(keys, kind="stable")
     return order
 
 

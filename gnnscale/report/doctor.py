@@ -16,6 +16,8 @@ from gnnscale.backend.fpga.csim import build
 from gnnscale.core import ConfigError, Machine, find_machine, installed
 from gnnscale.core import gpu as nvml
 from gnnscale.data.storage.store_verification import verify_store
+from gnnscale.data.time_ranges import time_ranges
+from gnnscale.graph import Graph
 from gnnscale.planner.processor import Processor
 from gnnscale.report.formatting import gib
 
@@ -228,11 +230,16 @@ def print_findings(findings: dict[str, Any], console: Console) -> None:
 
 
 def examine_store(path: Path) -> dict[str, Any]:
-    """Check each byte of a graph store; return ``path`` and ``checks``.
+    """Check each byte of a graph store; return ``path``, ``checks`` and ``times``.
 
     An entry of ``checks`` has ``what`` was checked and the first ``problem`` (None: none).
+    ``times`` are the ranges of a sound graph's times by type; there is none without times.
     """
-    return {"path": str(path), "checks": [asdict(check) for check in verify_store(path)]}
+    checks = [asdict(check) for check in verify_store(path)]
+    findings: dict[str, Any] = {"path": str(path), "checks": checks}
+    if store_problem(findings) is None and (ranges := time_ranges(Graph.open(path))):
+        findings["times"] = ranges
+    return findings
 
 
 def store_problem(findings: dict[str, Any]) -> str | None:
@@ -247,6 +254,8 @@ def print_store(findings: dict[str, Any], console: Console) -> None:
     table = Table("checked", "found", title=Text(f"Graph store {findings['path']}"))
     for check in findings["checks"]:
         table.add_row(Text(check["what"]), Text(check["problem"] or "as it must be"))
+    for of, text in findings.get("times", {}).items():
+        table.add_row(Text(f"times of {of}"), Text(text))
     console.print(table)
 
 

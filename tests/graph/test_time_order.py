@@ -6,10 +6,13 @@ from hypothesis import strategies as st
 from gnnscale.graph import NO_TIME, GraphSchema, time_order
 from gnnscale.graph.time_order import edge_times, list_slices, order_problem, sort_by_time
 
+#: Times whose difference exceeds 63 bits.
+FAR = (1 - 2**63, 2**63 - 1)
+
 
 @settings(max_examples=100, deadline=None)
 @given(
-    lists=st.lists(st.lists(st.integers(-3, 3), max_size=6), max_size=8),
+    lists=st.lists(st.lists(st.sampled_from([*range(-3, 4), *FAR]), max_size=6), max_size=8),
     size=st.integers(1, 7),
 )
 def test_lists_are_sorted_as_python_sorts(lists: list[list[int]], size: int) -> None:
@@ -22,11 +25,11 @@ def test_lists_are_sorted_as_python_sorts(lists: list[list[int]], size: int) -> 
         for position in sorted(range(len(row)), key=row.__getitem__)
     ]
     ordered = times[expected]
-    original, time_order._SLICE = time_order._SLICE, size
+    original, time_order._SORTED = time_order._SORTED, size
     try:
         sort_by_time(indptr, times, [numbers, pairs])
     finally:
-        time_order._SLICE = original
+        time_order._SORTED = original
     assert numbers.tolist() == expected
     assert times.tolist() == ordered.tolist()
     assert (pairs // 2 == numbers[:, None]).all()
@@ -34,6 +37,14 @@ def test_lists_are_sorted_as_python_sorts(lists: list[list[int]], size: int) -> 
     assert sum(len(ends) - 1 for _, ends in slices) == len(lists)
     assert all(len(ends) == 2 or ends[-1] - ends[0] <= size for _, ends in slices)
     assert [int(indptr[first]) for first, _ in slices] == [int(ends[0]) for _, ends in slices]
+
+
+def test_lists_without_times_are_left_as_they_are() -> None:
+    indptr, times = np.array([0, 3, 5, 7]), np.array([5, 3, 4, NO_TIME, NO_TIME, 2, 1])
+    numbers = np.arange(7)
+    sort_by_time(indptr, times, [numbers])
+    assert times.tolist() == [3, 4, 5, NO_TIME, NO_TIME, 1, 2]
+    assert numbers.tolist() == [1, 2, 0, 3, 4, 6, 5]
 
 
 def test_an_edge_is_known_from_the_later_of_two_times_on() -> None:

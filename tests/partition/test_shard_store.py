@@ -12,6 +12,7 @@ from gnnscale.core.errors import GraphError
 from gnnscale.data import from_arrays
 from gnnscale.data.storage.store_verification import verify_store
 from gnnscale.data.task_rows import with_rows
+from gnnscale.data.typed_arrays import from_typed_arrays
 from gnnscale.graph import Graph, Origin, Split, TaskRows
 from gnnscale.nn import GAT, GCN, GIN, GraphSAGE
 from gnnscale.partition import Hash, PaGraph, view_of_part, write_part
@@ -308,3 +309,30 @@ def test_rows_of_a_task_stay_in_stores_of_rows_alone(tmp_path):
     assert opened.rows.vertices.tolist() == [1, 2]
     assert opened.rows.split.train_idx.tolist() == [0, 1]
     assert opened.times.edges.tolist() == graph.times.edges.tolist()
+
+
+def test_times_of_types_stay_with_their_edges(tmp_path):
+    generator = np.random.default_rng(4)
+    triples = [("user", "buys", "item"), ("item", "of", "user"), ("user", "knows", "user")]
+    sizes = {"user": 20, "item": 15}
+    graph = from_typed_arrays(
+        {"user": np.ones((20, 2), np.float32), "item": None},
+        {
+            triple: [generator.integers(0, sizes[triple[end]], 60) for end in (0, 2)]
+            for triple in triples
+        },
+        ("user", np.arange(20) % 2),
+        num_vertices={"item": 15},
+        edge_times={triples[0]: generator.integers(0, 50, 60)},
+        vertex_times={"item": generator.integers(0, 50, 15)},
+        split="random",
+    )
+    parts = PaGraph().assign(graph.without_types(), num_parts=2, num_hops=1, num_threads=1)
+    write_part(graph, parts, 1, tmp_path / "part")
+    part = Graph.open(tmp_path / "part")
+    assert problems(tmp_path / "part") == []
+    assert part.times.vertices.tolist() == graph.times.vertices.tolist()
+    for row in np.flatnonzero(np.diff(part.indptr)):
+        inside, whole = (slice(*each.indptr[row : row + 2]) for each in (part, graph))
+        assert part.times.edges[inside].tolist() == graph.times.edges[whole].tolist()
+        assert part.indices[inside].tolist() == graph.indices[whole].tolist()

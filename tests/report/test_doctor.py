@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from omegaconf import OmegaConf
 from printed import on_console
@@ -13,7 +14,7 @@ from printed import on_console
 from gnnscale.backend.fpga.csim import build
 from gnnscale.core.config.typed import typed
 from gnnscale.core.errors import ConfigError
-from gnnscale.data import PlantedPartition
+from gnnscale.data import PlantedPartition, from_arrays
 from gnnscale.report import doctor
 from gnnscale.report.doctor import (
     DoctorConfig,
@@ -151,3 +152,17 @@ def test_csim_is_found_without_compiling(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert doctor._csim_needs(found) is None
     assert doctor._format_csim(found) == "default design installed, no compiler for others"
     assert doctor._csim_needs({"csim_library": None, "csim_compiler": "g++"}) is None
+
+
+def test_ranges_of_times(tmp_path: Path) -> None:
+    days = np.array(["2001-03-04", "2010-01-01"], "datetime64[D]")
+    graph = from_arrays(([0, 1], [1, 0]), np.ones((2, 1)), edge_times=days)
+    graph.save(tmp_path / "store")
+    assert examine_store(tmp_path / "store")["times"] == {
+        "vertices": "always",
+        "edges": "2001-03-04 to 2010-01-01",
+    }
+    lines = printed(tmp_path / "store").splitlines()
+    assert any("times of edges" in line and "2001-03-04 to 2010-01-01" in line for line in lines)
+    damage(tmp_path / "store")
+    assert "times" not in examine_store(tmp_path / "store")

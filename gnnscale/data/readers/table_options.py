@@ -14,6 +14,8 @@ from gnnscale.data.tables.categories import TrainedColumns
 from gnnscale.data.tables.feature_columns import log_columns
 from gnnscale.data.tables.label_columns import LABEL_KINDS, UNLABELED_POLICIES
 from gnnscale.data.tables.time_columns import TIME_UNIT_CHOICES
+from gnnscale.data.time_ranges import time_ranges
+from gnnscale.graph import Graph, read_meta
 
 _LOG = logging.getLogger(__name__)
 StoredSource = TypeVar("StoredSource", bound=base.StoredDataset)
@@ -237,11 +239,14 @@ class TableOptions(base.Dataset):
     def prepare(self, force: bool = False) -> Path:
         """Convert the tables to a graph store, unless it is up to date, and return its directory.
 
-        With ``force`` the store is written again. Log the columns of features, and what was filled,
-        added or left out.
+        With ``force`` the store is written again. Log the columns of features, what was filled,
+        added or left out, and the ranges of times.
         """
         path = super().prepare(force)
         log_columns(path)
+        if read_meta(path).times is not None:
+            for of, text in time_ranges(Graph.open(path)).items():
+                _LOG.info("%s: times of %s: %s", self.name, of, text)
         return path
 
 

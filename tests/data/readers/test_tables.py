@@ -1075,10 +1075,12 @@ def hours(times):
 
 
 @pytest.mark.parametrize("more", [{}, {"edge_features": ["fee"]}, {"weight": None}])
-def test_lists_ascend_by_time_and_repeated_edges_of_two_times_stay(tables, more):
+def test_lists_ascend_by_time_and_repeated_edges_of_two_times_stay(tables, more, caplog):
     """Vertex 0 sends to 1 from its own second day on, and again on the fourth."""
     options = {"time": "joined", "edge_time": "at", "label": None} | more
+    caplog.set_level(logging.INFO)
     graph = tables(TIMED_VERTICES, TIMED_EDGES, **options).open()
+    assert "times of edges: 1970-01-01 to 1970-01-05" in caplog.text
     assert lists(graph) == [[1], [0, 2, 0], []]
     assert (graph.times.unit, hours(graph.times.edges)) == ("s", [12, 48, 72, 96])
     assert hours(graph.times.vertices) == [48, 0, 24]
