@@ -88,7 +88,7 @@ class Heco(TypedDataset):
         if files:
             split = SplitInput(
                 parts=tuple(map_npy(file, axes=1, kinds="iu") for file in files.values()),
-                names=tuple(file.name for file in files.values()),
+                names=tuple(map(str, files.values())),
             )
         return from_typed_arrays(
             features,

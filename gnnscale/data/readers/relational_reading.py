@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +63,11 @@ class RelationalReading(TypedReading):
         if classes is not None:
             numbered = ", ".join(f"{number} {brief(name)}" for number, name in enumerate(classes))
             _LOG.info("task %s: classes: %s", task.name, brief(numbered))
-        return with_rows(graph, rows, task.schema.table)
+        # Errors name the file.
+        of_file = replace(graph, name=str(task.table.path))
+        checked = with_rows(of_file, rows, task.schema.table).rows
+        assert checked is not None
+        return replace(graph, rows=replace(checked, name=graph.name))
 
     def _type_ids(self, name: str, id_type: str) -> TypeIds:
         type_ids = super()._type_ids(name, id_type)

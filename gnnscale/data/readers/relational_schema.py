@@ -129,21 +129,26 @@ def _check_table(
             raise ConfigError(f"{option}: expected a column besides {role} of {brief(name)}")
     if table.key is not None and table.key == table.time:
         raise ConfigError(f"{where}.time={brief(table.time)}: expected a column besides the key")
+    _check_features(table, where)
+
+
+def _check_features(table: TableSchema, where: str) -> None:
+    """Raise ConfigError for feature columns that repeat, or that are keys."""
     if table.columns is not None and table.drop:
         raise ConfigError(
             f"{where}.drop: expected no drop beside columns, which names all features"
         )
-    used = {column: "key" for column in (table.key,) if column} | dict.fromkeys(
-        table.foreign_keys, "foreign key"
-    )
-    for key in ("columns", "categories", "drop"):
-        columns = getattr(table, key) or []
+    keys = {table.key, *table.foreign_keys}
+    for option in ("columns", "categories", "drop"):
+        columns = getattr(table, option) or []
         for column in columns:
-            if column in used and key != "drop":
-                role = f"a {used[column]}"
-                raise ConfigError(f"{where}.{key}: {brief(column)}: expected features, got {role}")
+            if column in keys and option != "drop":
+                role = "the key" if column == table.key else "a foreign key"
+                raise ConfigError(
+                    f"{where}.{option}: {brief(column)}: expected a feature, got {role}"
+                )
             if columns.count(column) > 1:
-                raise ConfigError(f"{where}.{key}: {brief(column)}: appears twice")
+                raise ConfigError(f"{where}.{option}: {brief(column)}: appears twice")
 
 
 def _check_task(task: TaskSchema, tables: Mapping[str, TableSchema], where: str) -> None:

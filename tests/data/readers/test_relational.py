@@ -188,6 +188,11 @@ def test_rows_without_a_label(shop: Any) -> None:
         ({}, {"task": "chrn"}, "task=chrn: expected a task of "),
         ({}, {"split": "random"}, "dataset.split"),
         ({}, {"split": "time"}, "dataset.valid_from: required with dataset.split=time"),
+        (
+            {},
+            {"split": "time", "valid_from": "1970-01-09", "test_from": "1970-01-08"},
+            "dataset.test_from=1970-01-08: expected a time after dataset.valid_from=1970-01-09",
+        ),
         ({}, {"valid_from": "1970-01-09"}, "valid_from=1970-01-09: expected dataset.split=time"),
         ({}, {"unknown_ids": "vertices"}, "dataset.unknown_ids"),
         (
@@ -227,6 +232,22 @@ def test_what_is_refused(
         shop(files, **options).open()
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_columns_that_show_the_future_are_told(shop: Any, caplog: pytest.LogCaptureFixture) -> None:
+    orders = ORDERS.replace("price", "paid").replace("05,3", "05,1970-01-06")
+    for day in "4", "5", "6":
+        orders = orders.replace(f",{day},", ",1970-01-02,")
+    users = "id,last\nann,1970-01-09\nbob,1970-01-16\ncid,1970-01-01\n"
+    dataset = shop({"orders": orders, "users": users})
+    dataset.prepare()
+    told = [line for line in caplog.text.splitlines() if "shows the future" in line]
+    assert len(told) == 2
+    assert "users: feature 'last' is newer than the cut-off of the task's row in 1 of 4" in told[0]
+    assert "orders: feature 'paid' is newer than the time of the row in 1 of 4 rows" in told[1]
+    caplog.clear()
+    dataset.prepare()  # an up-to-date store says so again
+    assert caplog.text.count("shows the future") == 2
 
 
 def test_a_file_in_place_of_the_folder(shop: Any) -> None:

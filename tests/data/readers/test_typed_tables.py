@@ -565,3 +565,11 @@ def test_times_of_frames() -> None:
     assert graph.times.edges.tolist() == [946_684_800, 978_307_200]
     plain = from_tables(users, trades, edge_time="at")
     assert plain.times.edges.tolist() == [946_684_800, 978_307_200]
+
+
+def test_dates_newer_than_their_row_are_told(shop: Any, caplog: pytest.LogCaptureFixture) -> None:
+    items = "id,price,added,sold\n10,1,2024-01-02,2024-01-01\n20,2,2024-01-02,2024-01-05\n"
+    orders = "user_id,item_id\nann,10\ncid,20\n"
+    shop(items=items, orders=orders, times={"item": "added"}).prepare()
+    told = "item: feature 'sold' is newer than the time of the row in 1 of 2 rows (50.0%)"
+    assert told in caplog.text
