@@ -128,6 +128,7 @@ def _from_types(
     }
     for option, mark in (
         *(("ends", "-"), ("edge_features", "-"), ("edge_categories", "-"), ("foreign_keys", ".")),
+        ("times", "-"),
     ):
         if options.get(option):
             options[option] = {_joined(key, mark): of for key, of in options[option].items()}

@@ -13,8 +13,10 @@ from gnnscale.core.types import Float32Array, Int64Array, IntArray
 from gnnscale.data import array_inputs, validation
 from gnnscale.data.labels import read_edge_labels
 from gnnscale.data.split_input import SplitInput
-from gnnscale.graph import EdgeData, EdgeLabels, Graph, Origin, Split
+from gnnscale.data.time_inputs import common_unit, read_times
+from gnnscale.graph import EdgeData, EdgeLabels, Graph, GraphTimes, Origin, Split, TimeUnit
 from gnnscale.graph.store_format import METRICS, vertex_dtype
+from gnnscale.graph.time_order import edge_times, sort_by_time
 
 _EDGE_SPLIT = ("edge_split[0]", "edge_split[1]", "edge_split[2]")
 
@@ -37,6 +39,9 @@ def from_arrays(
     edge_features: Array | torch.Tensor | None = None,
     edge_labels: Array | torch.Tensor | None = None,
     edge_split: tuple[Any, Any, Any] | None = None,
+    vertex_times: Any = None,
+    edge_times: Any = None,
+    time_unit: TimeUnit | None = None,
     number_edges: bool = False,
     advises: bool = True,
 ) -> Graph:
@@ -60,6 +65,9 @@ def from_arrays(
         edge_weights: ``[num_edges]`` finite, non-negative numbers. None: all weights are 1.
         edge_features: ``[num_edges, k]`` or ``[num_edges]`` finite numbers, made float32.
         edge_labels, edge_split: classes or targets ``[num_edges]``; ids or masks of three parts.
+        vertex_times, edge_times: times from which vertices and edges are known, integers or
+            datetime64; an edge is not known before its source. None: known at all times.
+        time_unit: unit of integers, ``s`` if None; dates state their own.
         number_edges: whether ``Graph.edge_ids`` has the index of each edge in ``edges``.
 
     Raises:
@@ -75,6 +83,9 @@ def from_arrays(
         edge_features=edge_features,
         edge_labels=edge_labels,
         edge_split=edge_split,
+        vertex_times=vertex_times,
+        edge_times=edge_times,
+        time_unit=time_unit,
     )
     return make_graph(inputs, name=name, metric=metric, number_edges=number_edges, advises=advises)
 
@@ -93,6 +104,9 @@ class GraphInputs:
     edge_features: Any = None
     edge_labels: Any = None
     edge_split: Any = None
+    vertex_times: Any = None
+    edge_times: Any = None
+    time_unit: TimeUnit | None = None  #: unit of integers. None: seconds
     features_name: str = "features"
     labels_name: str = "labels"
     weights_name: str = "edge weights"
@@ -132,6 +146,7 @@ def make_graph(
     splits = labels.num_classes or inputs.edge_labels is None or not inputs.split.is_random
     edge_data = _read_edges(inputs, len(rows), name)
     edge_data |= _read_edge_data(inputs, edge_data["src"], edge_data["dst"], name, advises)
+    edge_data["times"] = _read_times(inputs, edge_data["src"], len(rows), name)
     return Graph(
         name=name,
         features=rows,
@@ -223,6 +238,29 @@ def _read_edge_data(
     return {"features": features, "labels": labels}
 
 
+def _read_times(
+    inputs: GraphInputs, src: IntArray, num_vertices: int, name: str
+) -> GraphTimes | None:
+    """Return the times of vertices and edges, those of edges in the order of the input, or None."""
+    of_graph = {
+        what: read_times(values, count, f"{name}: times of {what}")
+        for what, values, count in (
+            ("vertices", inputs.vertex_times, num_vertices),
+            ("edges", inputs.edge_times, len(src)),
+        )
+        if values is not None
+    }
+    if not of_graph:
+        return None
+    unit = common_unit(of_graph, inputs.time_unit, name)
+    vertices, own = (
+        of_graph[what].values if what in of_graph else None for what in ("vertices", "edges")
+    )
+    known = edge_times(own, vertices, src)
+    assert known is not None
+    return GraphTimes(unit=unit, edges=known, vertices=vertices)
+
+
 def read_labels_of_edges(
     values: Any, split: Any, ends: IntArray, *, is_random: bool, name: str
 ) -> EdgeLabels:
@@ -261,17 +299,22 @@ def _topology(
     weights: Float32Array | None,
     features: Float32Array | None,
     labels: EdgeLabels | None,
+    times: GraphTimes | None,
 ) -> dict[str, Any]:
-    """Return the ``Graph`` fields ``indptr``, ``indices`` and ``edges``, sorted by destination.
+    """Return the ``Graph`` fields of the topology, edges sorted by destination, time and source.
 
     ``number_edges``: whether ``edges`` has each edge's index in the input.
     """
     listed = features is not None or labels is not None
     ends = np.stack([src, dst], axis=1) if listed else None
-    if weights is None and features is None and not number_edges:
+    if weights is None and features is None and times is None and not number_edges:
         indptr, indices = in_neighbors(src, dst, num_vertices)
         return {"indptr": indptr, "indices": indices, "edges": EdgeData(ends=ends, labels=labels)}
     indptr, order = edge_order(src, dst, num_vertices)
+    if times is not None:
+        known = times.edges[order]
+        sort_by_time(indptr, known, [order])
+        times = replace(times, edges=known)
     edges = EdgeData(
         ends=ends,
         labels=labels,
@@ -280,7 +323,7 @@ def _topology(
         rows=None if features is None else order.astype(np.uint32),
         features=features,
     )
-    return {"indptr": indptr, "indices": src[order], "edges": edges}
+    return {"indptr": indptr, "indices": src[order], "edges": edges, "times": times}
 
 
 def in_neighbors(src: Array, dst: Array, num_vertices: int) -> tuple[Int64Array, IntArray]:

@@ -46,9 +46,9 @@ def read_labels(
     matrix of one column becomes its column, unless ``num_classes`` is 1 and it has integers or
     booleans. Other floating point numbers are regression targets, unless ``metric`` is one of
     classes. ``num_classes`` of None: the columns of a matrix, or the largest class plus one. ``of``
-    is ``vertex`` or ``edge``; an edge has one class or one target. ``advice`` ends a warning that
-    targets look like classes. Raises GraphError for another form or value, or if all targets of
-    vertices are unknown.
+    is ``vertex``, ``edge`` or ``row``; an edge or row has one class or one target. ``advice`` ends
+    a warning that targets look like classes. Raises GraphError for another form or value, or if all
+    targets of vertices are unknown.
     """
     labels = _column(labels, num_classes, count=count, source=source, of=of)
     classes = _one_hot_classes(labels) if metric in (None, "accuracy") else None
@@ -75,9 +75,9 @@ def read_labels(
             _LOG.info("%s: every row has a single one, so that each %s has one class", source, of)
             labels = classes
         result = _read_classes(labels, num_classes, metric, source, of)
-    if of == "edge" and result.values.ndim == 2:
+    if of != "vertex" and result.values.ndim == 2:
         raise GraphError(
-            f"{source}: expected one class or one target for each edge, got "
+            f"{source}: expected one class or one target for each {of}, got "
             f"{labels.dtype}{list(labels.shape)}"
         )
     return result

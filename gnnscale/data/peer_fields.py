@@ -1,9 +1,10 @@
 """Graphs of other libraries, PyG, DGL and OGB, and their attributes by type."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from gnnscale.core import GraphError, brief
@@ -38,6 +39,10 @@ class PeerOptions:
     mask: int | None
     edge_weight: str | None  #: attribute of the weights. None: all weights are 1
     edge_features: str | None  #: attribute of edge features. None: edges have no features
+    vertex_times: tuple[str, ...]  #: attributes of the times of vertices; a type has one at most
+    edge_times: tuple[str, ...]  #: attributes of the times of edges, likewise
+    time_unit: Any  #: unit of integers. None: seconds
+    needs_times: bool  #: whether attributes of times must be present
     number_edges: bool
     metric: str | None
     advises: bool
@@ -50,6 +55,44 @@ class PeerOptions:
                 f"{self.name}: target={brief(self.target)}: expected none, the graph has no types "
                 "of vertices"
             )
+
+
+def time_field(fields: Mapping[str, Any], keys: Sequence[str], form: str, name: str) -> Any:
+    """Return the one of ``keys`` that ``fields`` have. None: they have none of them.
+
+    ``form`` makes the name in messages of a key. GraphError, naming the graph ``name``: two are
+    present, or it has fractions.
+    """
+    present = [key for key in keys if fields.get(key) is not None]
+    if len(present) > 1:
+        first, second = map(form.format, present[:2])
+        raise GraphError(f"{name}: expected one of {first} and {second}, got both")
+    if not present:
+        return None
+    values, what = fields[present[0]], f"{name}: {form.format(present[0])}"
+    if array_inputs.as_array(values, what).dtype.kind not in "iuM":
+        kind = getattr(values, "dtype", array_inputs.type_name(values))
+        raise GraphError(f"{what}: expected integers as times, got {kind}; time=None reads none")
+    return values
+
+
+def pyg_times(fields: Mapping[str, Any], num_edges: int, options: PeerOptions) -> tuple[Any, Any]:
+    """Return times of vertices and of edges of homogeneous PyG data, None without.
+
+    A field with a row for each edge, and not for each vertex, is of edges. GraphError: two are of
+    edges, or the one that the user names is missing.
+    """
+    keys, name, form = list(options.edge_times), options.name, "data.{}"
+    if not keys:
+        return None, None
+    rows = fields.get("num_nodes") or len(fields.get("x", ()))
+    count = np.shape(fields.get(keys[0], ()))[:1]
+    of_edges = count == (num_edges,) != (rows,)
+    vertices = None if of_edges else time_field(fields, keys[:1], form, name)
+    edges = time_field(fields, keys if of_edges else keys[1:], form, name)
+    if options.needs_times and vertices is None and edges is None:
+        raise GraphError(f"{name}: data.{keys[0]} is missing")
+    return vertices, edges
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,11 +15,13 @@ from gnnscale.data.peer_fields import (
     fields_of_adjacency,
     has_types,
     is_hetero_data,
+    pyg_times,
+    time_field,
 )
 from gnnscale.data.split_input import SplitInput
 from gnnscale.data.typed_peers import typed_graph
 from gnnscale.data.validation import PART_NAMES
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, TimeUnit
 
 if TYPE_CHECKING:
     import dgl
@@ -95,6 +97,9 @@ def from_dgl(
     mask: int | None = None,
     edge_weight: str | None = None,
     edge_feature: str | None = None,
+    vertex_time: str | None = None,
+    edge_time: str | None = None,
+    time_unit: TimeUnit | None = None,
     number_edges: bool = False,
     name: str = "graph",
     metric: str | None = None,
@@ -115,6 +120,8 @@ def from_dgl(
         edge_weight: key of the weights of edges, one number an edge. None: all weights are 1.
         edge_feature: key of the features in ``graph.edata``, a row or a number an edge. None:
             edges have no features.
+        vertex_time, edge_time: keys of the times from which vertices and edges are known, integers
+            in ``time_unit`` (None: seconds); types may lack them. None: known at all times.
         number_edges: whether ``Graph.edge_ids`` has DGL's edge ids.
         name, metric, advises: as for ``from_arrays``.
 
@@ -134,6 +141,10 @@ def from_dgl(
         mask=mask,
         edge_weight=edge_weight,
         edge_features=edge_feature,
+        vertex_times=() if vertex_time is None else (vertex_time,),
+        edge_times=() if edge_time is None else (edge_time,),
+        time_unit=time_unit,
+        needs_times=True,
         number_edges=number_edges,
         metric=metric or single.metric,
         advises=advises,
@@ -147,7 +158,9 @@ def _homogeneous_dgl(single: PeerGraph, options: PeerOptions) -> Graph:
     """Return the Graph of a homogeneous graph of DGL."""
     graph, name, features, labels = single.graph, options.name, options.features, options.labels
     options.check_untyped()
-    _check_dgl_fields(graph, features, labels, name, options.advises)
+    _check_dgl_fields(graph, (features, labels, *options.vertex_times), name, options.advises)
+    for key in options.edge_times:
+        _edge_field(graph.edata, key, "edata[{!r}]", name)
     split = SplitInput.of_fields(graph.ndata, "ndata['{}']", name)
     inputs = GraphInputs(
         # Graphs of DGL's formats csr and csc alone do not list edges by number.
@@ -158,6 +171,9 @@ def _homogeneous_dgl(single: PeerGraph, options: PeerOptions) -> Graph:
         split=split.chosen(options.split, options.mask, name),
         edge_weights=_edge_field(graph.edata, options.edge_weight, "edata[{!r}]", name),
         edge_features=_edge_field(graph.edata, options.edge_features, "edata[{!r}]", name),
+        vertex_times=time_field(graph.ndata, options.vertex_times, "ndata[{!r}]", name),
+        edge_times=time_field(graph.edata, options.edge_times, "edata[{!r}]", name),
+        time_unit=options.time_unit,
         features_name=f"ndata[{features!r}]",
         labels_name=f"ndata[{labels!r}]",
         weights_name=f"edata[{options.edge_weight!r}]",
@@ -184,6 +200,8 @@ def from_pyg(
     mask: int | None = None,
     edge_weight: str | None = "edge_weight",
     edge_attr: str | None = "edge_attr",
+    time: str | None = "time",
+    time_unit: TimeUnit | None = None,
     number_edges: bool = False,
     name: str = "graph",
     metric: str | None = None,
@@ -205,6 +223,9 @@ def from_pyg(
             None: all weights are 1.
         edge_attr: field of the edge features, ``[num_edges, num_edge_features]`` or
             ``[num_edges]``; the default field may be missing. None: edges have no features.
+        time: field of the times from which vertices or edges are known, integers in ``time_unit``
+            (None: seconds); of edges also ``edge_time``. Types may lack it, and all the default.
+            None: all are known at all times.
         number_edges: whether ``Graph.edge_ids`` has the column numbers of ``edge_index``.
         name, metric, advises: as for ``from_arrays``.
 
@@ -221,6 +242,10 @@ def from_pyg(
         mask=mask,
         edge_weight=edge_weight,
         edge_features=edge_attr,
+        vertex_times=() if time is None else (time,),
+        edge_times=() if time is None else (time, f"edge_{time}"),
+        time_unit=time_unit,
+        needs_times=time != "time",
         number_edges=number_edges,
         metric=metric or single.metric,
         advises=advises,
@@ -243,7 +268,9 @@ def _homogeneous_pyg(single: PeerGraph, options: PeerOptions) -> Graph:
         weight = None
     if features == "edge_attr" and (fields.get(features) is None or weight == features):
         features = None
-    _check_pyg_fields(fields, (weight, features), name, options.advises)
+    vertex_times, edge_times = pyg_times(fields, edges.shape[1], options)
+    used = (weight, features, *options.edge_times)
+    _check_pyg_fields(fields, used, name, options.advises)
     split = SplitInput.of_fields(fields, "data.{}", name)
     inputs = GraphInputs(
         edges=(edges[0], edges[1]),
@@ -253,6 +280,9 @@ def _homogeneous_pyg(single: PeerGraph, options: PeerOptions) -> Graph:
         split=split.chosen(options.split, options.mask, name),
         edge_weights=_edge_field(fields, weight, "data.{}", name),
         edge_features=_edge_field(fields, features, "data.{}", name),
+        vertex_times=vertex_times,
+        edge_times=edge_times,
+        time_unit=options.time_unit,
         features_name="data.x",
         labels_name="data.y",
         weights_name=f"data.{weight}",
@@ -268,7 +298,8 @@ def pyg_fields(data: Any, name: str) -> dict[str, Any]:
     """
     if is_hetero_data(data) and not has_types(data):
         (vertices,), (edges,) = data.node_stores, data.edge_stores
-        fields = {"num_nodes": vertices.num_nodes, **dict(vertices), **dict(edges)}
+        fields = {"num_nodes": vertices.num_nodes, **dict(vertices)}
+        fields |= {f"edge_{key}" if key in fields else key: of for key, of in edges.items()}
     elif is_instance_of(data, "torch_geometric", "data.Data"):
         fields = data.to_dict()
     elif _is_ogb_graph(data) and "edge_index" in data:
@@ -294,12 +325,15 @@ def _edge_index(fields: Any, name: str) -> Array:
     return edges
 
 
-def _check_dgl_fields(
-    graph: Any, features: str | None, labels: str, name: str, advises: bool
-) -> None:
-    """Raise GraphError if a field of ``graph.ndata`` is missing; with ``advises``, log the rest."""
+def _check_dgl_fields(graph: Any, used: tuple[str | None, ...], name: str, advises: bool) -> None:
+    """Raise GraphError if a field of ``graph.ndata`` is missing; with ``advises``, log the rest.
+
+    ``used`` are the keys of features, labels and times; ``label`` may be missing.
+    """
     listed = brief(", ".join(graph.ndata)) or "no field"
-    for key in (features, None if labels == "label" else labels):
+    for key in used:
+        if key == "label":
+            continue
         if key is not None and key not in graph.ndata:
             raise GraphError(
                 f"{name}: ndata[{key!r}] is missing, it has {listed}; features=None reads no "
@@ -307,7 +341,7 @@ def _check_dgl_fields(
             )
     if advises:
         hint = "from_dgl(graph, features=KEY) reads a field"
-        _tell_unread(graph.ndata, (features, labels), "ndata[{!r}]", name, hint)
+        _tell_unread(graph.ndata, used, "ndata[{!r}]", name, hint)
 
 
 def _check_pyg_fields(

@@ -9,6 +9,7 @@ from gnnscale.core import Array, Int64Array, import_dgl
 from gnnscale.data.peer_fields import TypedFields
 from gnnscale.graph import (
     MAX_QUANTIZED,
+    NO_TIME,
     FeatureMatrix,
     Graph,
     ShardedFeatures,
@@ -29,10 +30,11 @@ def to_pyg(graph: Graph) -> "torch_geometric.data.Data | torch_geometric.data.He
     """Return ``graph`` as PyG's ``HeteroData`` if it has types, else as ``Data``.
 
     The fields are ``x``, ``y``, ``train_mask``, ``val_mask``, ``test_mask``, ``edge_index``,
-    ``edge_weight`` and ``edge_attr``, as far as the graph has them. Edges are in the order of their
-    numbers in the input if the graph has ``edge_ids``, else by destination. Features of float32,
-    float16 and uint8 in memory are shared, int8 and int4 become float32. Labels of edges, names of
-    classes and the users' ids are left out.
+    ``edge_weight``, ``edge_attr``, and ``time`` of vertices and ``edge_time`` of edges, from which
+    they are known, in ``graph.times.unit``; as far as the graph has them. Edges are in the order of
+    their numbers in the input if the graph has ``edge_ids``, else by destination. Features of
+    float32, float16 and uint8 in memory are shared, int8 and int4 become float32. Labels of edges,
+    rows of a task, names of classes and the users' ids are left out.
 
     Raises:
         GraphError: the graph has the feature rows of one part only.
@@ -61,7 +63,8 @@ def to_dgl(graph: Graph) -> "dgl.DGLGraph":
     """Return ``graph`` as a DGL graph, heterogeneous if it has types.
 
     Data of vertices are ``feat``, ``label``, ``train_mask``, ``val_mask`` and ``test_mask``, of
-    edges ``edge_weight`` and ``edge_attr``, as far as the graph has them; further see ``to_pyg``.
+    edges ``edge_weight`` and ``edge_attr``, of both ``time`` and ``edge_time``, as far as the graph
+    has them; further see ``to_pyg``.
 
     Raises:
         GraphError: the graph has the feature rows of one part only.
@@ -95,7 +98,7 @@ def _fields(graph: Graph, features: str, labels: str) -> TypedFields:
         for span, array in labeled:
             if span == rows and span.stop > span.start:
                 values[labels] = _tensor(array[rows])
-        vertices[vertex_type.name] = values | _masks(graph, rows)
+        vertices[vertex_type.name] = values | _masks(graph, rows) | _vertex_times(graph, rows)
     edges, edge_fields = {}, {}
     for number, edge_type in enumerate(schema.edge_types):
         triple = (edge_type.source, edge_type.relation, edge_type.destination)
@@ -149,6 +152,14 @@ def _masks(graph: Graph, vertices: slice) -> dict[str, torch.Tensor]:
     return masks if any(mask.any() for mask in masks.values()) else {}
 
 
+def _vertex_times(graph: Graph, vertices: slice) -> dict[str, torch.Tensor]:
+    """Return the times of the vertices of a type, none if they are known at all times."""
+    if graph.times is None or graph.times.vertices is None:
+        return {}
+    times = graph.times.vertices[vertices]
+    return {"time": _tensor(times)} if len(times) and times[0] != NO_TIME else {}
+
+
 def _edges(graph: Graph, edge_type: int) -> tuple[Int64Array, Int64Array]:
     """Return positions in ``indices``, and destinations within their type, of an edge type."""
     rows = graph.schema.rows(edge_type)
@@ -168,6 +179,10 @@ def _edge_data(graph: Graph, positions: Int64Array, edge_type: int) -> dict[str,
     data = {}
     if graph.edge_weights is not None:
         data["edge_weight"] = torch.from_numpy(graph.edge_weights[positions])
+    if graph.times is not None:
+        times = graph.times.edges[positions]
+        if len(times) and times[0] != NO_TIME:
+            data["edge_time"] = torch.from_numpy(times)
     features, by_type = graph.edge_features, graph.edges.by_type
     if by_type is not None:
         matrix = by_type.matrices[edge_type]

@@ -12,9 +12,19 @@ from gnnscale.data.interop import read_labels_of_edges
 from gnnscale.data.labels import Labels
 from gnnscale.data.peer_fields import Triple
 from gnnscale.data.split_input import SplitInput
+from gnnscale.data.task_rows import with_rows
+from gnnscale.data.time_inputs import read_typed_times
 from gnnscale.data.typed_edges import typed_topology
 from gnnscale.data.typed_labels import with_labels_of
-from gnnscale.graph import FeatureMatrix, Graph, GraphSchema, Origin, TypedFeatures
+from gnnscale.graph import (
+    FeatureMatrix,
+    Graph,
+    GraphSchema,
+    Origin,
+    TaskRows,
+    TimeUnit,
+    TypedFeatures,
+)
 from gnnscale.graph.store_format import METRICS
 
 
@@ -29,6 +39,10 @@ def from_typed_arrays(
     edge_features: Mapping[Triple, Any] | None = None,
     edge_labels: tuple[Triple, Any] | None = None,
     edge_split: tuple[Any, Any, Any] | None = None,
+    vertex_times: Mapping[str, Any] | None = None,
+    edge_times: Mapping[Triple, Any] | None = None,
+    time_unit: TimeUnit | None = None,
+    rows: tuple[str, TaskRows] | None = None,
     split: str | Mapping[str, Any] | SplitInput | None = None,
     num_classes: int | None = None,
     metric: str | None = None,
@@ -63,6 +77,12 @@ def from_typed_arrays(
         edge_labels: an edge type and the labels of its edges, as ``from_arrays`` takes them.
         edge_split: ids or masks of training, validation and test edges of that type; None: none,
             or with ``split="random"`` a random split.
+        vertex_times: by vertex type ``[num_vertices]`` times from which vertices are known,
+            integers or datetime64. Types left out, or with None, are known at all times.
+        edge_times: by edge type ``[num_edges]`` times from which edges are known, likewise; an edge
+            is not known before its source.
+        time_unit: unit of integers, ``s`` if None; dates state their own.
+        rows: a vertex type and rows to predict, whose ``vertices`` count from 0 in the type.
         split: ``random``, or a dictionary of ids or masks of the labeled type by ``train``,
             ``valid`` and ``test``; with labels of several types, such a dictionary by type.
         num_classes, metric, name, number_edges, advises: as in ``from_arrays``; the first two need
@@ -91,10 +111,17 @@ def from_typed_arrays(
         weights=_weights(edges, edge_weights, ends, name),
         features=_edge_features(edges, edge_features or {}, ends, name, advises=advises),
         number_edges=number_edges,
+        times=read_typed_times(
+            *(schema, vertex_times or {}, edge_times or {}, [len(src) for src, _ in ends]),
+            unit=time_unit,
+            name=name,
+        ),
     )
-    rows: Any = TypedFeatures([*matrices.values()])
-    present = rows.present
-    graph = replace(graph, features=rows, feature_dtype=present[0].dtype if present else "float32")
+    matrix: Any = TypedFeatures([*matrices.values()])
+    present = matrix.present
+    dtype = present[0].dtype if present else "float32"
+    graph = replace(graph, features=matrix, feature_dtype=dtype)
+    graph = graph if rows is None else with_rows(graph, rows[1], rows[0])
     if edge_labels is not None:
         ends_by_type = dict(zip(edges, ends, strict=True))
         graph = _with_edge_labels(graph, ends_by_type, *edge_labels, edge_split, split)

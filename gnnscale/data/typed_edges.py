@@ -7,8 +7,10 @@ import numpy as np
 
 from gnnscale import ops
 from gnnscale.core import Array, Float32Array, Int64Array, IntArray, usable_cores
-from gnnscale.graph import EdgeData, Graph, GraphSchema, TypedFeatures
+from gnnscale.data.time_inputs import TypedTimes
+from gnnscale.graph import NO_TIME, EdgeData, Graph, GraphSchema, GraphTimes, TypedFeatures
 from gnnscale.graph.store_format import vertex_dtype
+from gnnscale.graph.time_order import sort_by_time
 
 #: Edges that are copied and converted at a time.
 _SLICE_EDGES = 1 << 20
@@ -22,13 +24,14 @@ def typed_topology(
     weights: Sequence[Float32Array] | None = None,
     features: TypedFeatures | None = None,
     number_edges: bool = False,
+    times: TypedTimes | None = None,
 ) -> Graph:
     """Return the graph, without features of vertices, of the edges of each edge type.
 
-    Sources ascend in each list; edges between the same vertices stay in their order. Memory besides
-    arguments and result is an offset for each row and, with ``weights``, ``features`` or
-    ``number_edges``, a number for each edge of a type: 4 bytes below 2^31 edges and vertices, else
-    8.
+    Sources ascend in each list or, with ``times``, times do, and sources among equal times; edges
+    between the same vertices stay in their order. Memory besides arguments and result is an offset
+    for each row and, with an optional argument, a number for each edge of a type: 4 bytes below
+    2^31 edges and vertices, else 8. ``times`` of vertices add 8 bytes for each edge of a type.
 
     Args:
         schema: types; all arguments by edge type are in its order.
@@ -38,13 +41,16 @@ def typed_topology(
         weights: by edge type the weights of the edges. None: all weigh 1.
         features: by edge type the features of the edges, in their order. None: there are none.
         number_edges: whether ``Graph.edge_ids`` has each edge's index among those of its type.
+        times: times of vertices and edges. None: all are known at all times.
     """
     indptr = _offsets(schema, edges)
     indices = np.empty(indptr[-1], vertex_dtype(schema.num_vertices))
     list_weights = None if weights is None else np.empty(len(indices), np.float32)
     ids = np.empty(len(indices), np.int64) if number_edges else None
     rows = None if features is None else np.zeros(len(indices), np.uint32)
-    is_ordered = any(array is not None for array in (list_weights, ids, rows))
+    list_times = None if times is None else np.full(len(indices), NO_TIME)
+    payload = [array for array in (list_weights, ids, rows) if array is not None]
+    is_ordered = bool(payload) or times is not None
     for number, (src, dst) in enumerate(edges):
         starts = indptr[:-1][schema.rows(number)]
         sources = schema.vertices(int(schema.sources[number]))
@@ -57,7 +63,12 @@ def typed_topology(
             _write_lists(starts, dst, order, None, ids)
         if rows is not None and features is not None and features.matrices[number] is not None:
             _write_lists(starts, dst, order, None, rows.view(np.int32))
-    if not is_ordered:
+        known = None if times is None else times.of_edges(schema, number, src)
+        if list_times is not None and known is not None:
+            _write_lists(starts, dst, order, known, list_times)
+    if list_times is not None:
+        sort_by_time(indptr, list_times, [indices, *payload])
+    elif not is_ordered:
         ops.csc_sort(indptr, indices, False, usable_cores())
     none: Any = TypedFeatures([None] * len(schema.vertex_types))
     return Graph(
@@ -70,7 +81,17 @@ def typed_topology(
         num_classes=0,
         edges=EdgeData(weights=list_weights, ids=ids, rows=rows, by_type=features),
         types=schema,
+        times=_graph_times(schema, times, list_times),
     )
+
+
+def _graph_times(
+    schema: GraphSchema, times: TypedTimes | None, of_lists: Int64Array | None
+) -> GraphTimes | None:
+    """Return the times of a graph, those of edges ``of_lists`` in the order of its lists."""
+    if times is None or of_lists is None:
+        return None
+    return GraphTimes(unit=times.unit, edges=of_lists, vertices=times.of_all_vertices(schema))
 
 
 def _offsets(schema: GraphSchema, edges: Sequence[tuple[Array, IntArray]]) -> Int64Array:

@@ -16,6 +16,7 @@ from gnnscale.data.peer_fields import (
     hetero_fields,
     heterograph_fields,
     is_hetero_data,
+    time_field,
 )
 from gnnscale.data.split_input import SplitInput
 from gnnscale.data.typed_arrays import from_typed_arrays
@@ -39,6 +40,7 @@ def typed_graph(single: PeerGraph, options: PeerOptions) -> Graph:
         fields = _with_labels(fields, single.labels, options)
     edge_features = _edge_features(fields, options)
     weights = _weights(fields, options)
+    vertex_times, edge_times = _times(fields, options)
     features = _features(fields, options)
     targets = _targets(fields, options)
     if options.advises:
@@ -54,6 +56,9 @@ def typed_graph(single: PeerGraph, options: PeerOptions) -> Graph:
         num_vertices=fields.num_vertices,
         edge_weights=weights,
         edge_features=edge_features,
+        vertex_times=vertex_times,
+        edge_times=edge_times,
+        time_unit=options.time_unit,
         split=split or None,
         metric=options.metric,
         name=name,
@@ -190,6 +195,34 @@ def _weights(fields: TypedFields, options: PeerOptions) -> dict[Triple, Any] | N
     return weights
 
 
+def _times(fields: TypedFields, options: PeerOptions) -> tuple[dict[str, Any], dict[Triple, Any]]:
+    """Return the times of the vertex types and of the edge types that have some.
+
+    GraphError: a type has two attributes of times, or no type has the one that the user names.
+    """
+    vertices = {
+        of: time_field(values, options.vertex_times, fields.form(of), options.name)
+        for of, values in fields.vertices.items()
+    }
+    edges = {
+        triple: time_field(values, options.edge_times, fields.form(triple), options.name)
+        for triple, values in fields.edge_fields.items()
+    }
+    lacking = [
+        (what, keys[0])
+        for what, keys, times in (
+            ("vertex", options.vertex_times, vertices),
+            ("edge", options.edge_times, edges),
+        )
+        if keys and all(values is None for values in times.values())
+    ]
+    # One option of from_pyg names the field of both.
+    if options.needs_times and len(lacking) > (not fields.is_of_dgl):
+        what, key = lacking[0]
+        raise GraphError(f"{options.name}: no {what} type has {brief(key)!r}")
+    return vertices, edges
+
+
 def _tell_unread(
     fields: TypedFields, features: Mapping[str, Any], targets: Sequence[str], options: PeerOptions
 ) -> None:
@@ -197,12 +230,12 @@ def _tell_unread(
     parts = {key for keys in PART_NAMES for key in keys}
     names: dict[bool, list[str]] = {True: [], False: []}  # by whether the type has features
     for of, values in fields.vertices.items():
-        used = {options.features, "num_nodes"} | (
+        used = {options.features, "num_nodes", *options.vertex_times} | (
             {options.labels, *parts} if of in targets else set()
         )
         names[features[of] is not None] += _unread(fields, of, values, used)
     for triple, values in fields.edge_fields.items():
-        used = {options.edge_weight, options.edge_features}
+        used = {options.edge_weight, options.edge_features, *options.edge_times}
         names[True] += _unread(fields, triple, values, used)
     if names[False]:
         _LOG.warning(

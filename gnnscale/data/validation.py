@@ -39,13 +39,13 @@ def check_num_features(num_features: int, source: object) -> None:
 
 
 #: Plurals of the values of ``of``.
-PLURAL = {"vertex": "vertices", "edge": "edges"}
+PLURAL = {"vertex": "vertices", "edge": "edges", "row": "rows"}
 
 
 def check_ids(ids: Array, num_vertices: int, source: object, of: str = "vertex") -> None:
     """Raise GraphError unless ``ids`` are ``[n]`` integers in ``[0, num_vertices)``.
 
-    If ``of`` is ``edge``, these are ids and the number of edges.
+    If ``of`` is ``edge`` or ``row``, these are ids and the number of edges or rows.
     """
     if ids.ndim != 1:
         raise GraphError(f"{source}: expected {of} ids with one axis, got {list(ids.shape)}")
@@ -152,8 +152,8 @@ def check_split(
 ) -> None:
     """Raise GraphError unless the parts of ``split`` are in range, disjoint and labeled.
 
-    ``split`` has the ids of vertices or edges (``of``) by part. Part ``train`` has some, other
-    parts may be empty. Part ``test`` may lack labels, since some publishers hide test labels.
+    ``split`` has the ids of vertices, edges or rows (``of``) by part. Part ``train`` has some,
+    other parts may be empty. Part ``test`` may lack labels, since some publishers hide test labels.
     """
     is_assigned = np.zeros(num_vertices, dtype=bool)
     num_assigned = 0

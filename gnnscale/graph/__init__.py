@@ -34,7 +34,7 @@ from gnnscale.graph.store_format import (
     vertex_dtype,
 )
 from gnnscale.graph.store_meta import read_meta
-from gnnscale.graph.task_rows import TaskRows
+from gnnscale.graph.task_rows import ROW_METRICS, TaskRows
 from gnnscale.graph.times import NO_TIME, TIME_UNITS, GraphTimes, TimeUnit
 from gnnscale.graph.topology import EdgeData, EdgeLabels, Origin, damaged_lists, list_sums
 from gnnscale.graph.typed_features import FeatureMatrix, InputTypes, TypedFeatures

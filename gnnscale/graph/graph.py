@@ -22,6 +22,7 @@ from gnnscale.graph.labeled_topology import LabeledTopology
 from gnnscale.graph.labels import LabelsByType, TypeLabels
 from gnnscale.graph.sharded_features import ShardedFeatures
 from gnnscale.graph.split import Split
+from gnnscale.graph.timed_store import take_rows, take_times, timed_arrays, timed_entries
 from gnnscale.graph.topology import EdgeData, Origin
 from gnnscale.graph.typed_features import FeatureMatrix, InputTypes, TypedFeatures
 
@@ -35,7 +36,7 @@ class Graph(LabeledTopology):
         indptr: ``[num_vertices + 1]`` int64 offsets of the in-neighbors of each vertex (CSC);
             ``[num_rows + 1]``, one list for each row of the schema, if there are ``types``.
         indices: ``[num_edges]`` int32 or int64; ``indices[indptr[v]:indptr[v+1]]`` are the vertices
-            that send messages to ``v``, sorted.
+            that send messages to ``v``, sorted; with ``times`` by time first.
         features: ``[num_vertices, num_features]`` in one of ``FEATURE_DTYPES``. Rows of int8 and
             int4 are bytes, which ``dtypes.as_float32`` decodes. A ``ShardedFeatures`` if the store
             has the rows of one part; ``TypedFeatures`` if there are ``types``.
@@ -93,9 +94,8 @@ class Graph(LabeledTopology):
         """Raise GraphError if a mapped file became shorter than when the graph was opened."""
         features = self._feature_arrays()
         split = (self.train_idx, self.valid_idx, self.test_idx)
-        edges = self.edges.arrays().values()
-        labels = self.label_arrays.values()
-        for array in (self.indptr, self.indices, *labels, *features, *split, *edges):
+        more = self.edges.arrays() | self.label_arrays | timed_arrays(self.times, self.rows)
+        for array in (self.indptr, self.indices, *features, *split, *more.values()):
             check_length(array)
 
     def _feature_arrays(self) -> tuple[Array, ...]:
@@ -221,7 +221,7 @@ class Graph(LabeledTopology):
         """Return the graph with one list of neighbors a vertex, over all edge types, and no types.
 
         A graph without types returns itself. The result shares all arrays but ``indptr``, has no
-        features of vertices, and reads neighbors in memory.
+        features of vertices, no times and no rows, and reads neighbors in memory.
         """
         if self.types is None:
             return self
@@ -236,6 +236,8 @@ class Graph(LabeledTopology):
             features=np.empty((self.num_vertices, 0), np.float32),
             feature_dtype="float32",
             types=None,
+            times=None,
+            rows=None,
             lists=None,
         )
 
@@ -275,6 +277,8 @@ class Graph(LabeledTopology):
             ),
             edges=EdgeData.from_store(arrays, meta),
             types=types,
+            times=take_times(arrays, meta.times),
+            rows=take_rows(arrays, meta.row_labels, meta.name),
             **arrays,
         )
 
@@ -332,6 +336,7 @@ class Graph(LabeledTopology):
             "source": "Graph.save",
             "options": {},
             "raw": [],
+            **timed_entries(self.times, self.rows),
             **notes,
         }
 
@@ -372,7 +377,7 @@ def _store_arrays(graph: Graph) -> dict[str, Array]:
         arrays["features"] = graph.features
     for part in store_format.SPLIT_ARRAYS:
         arrays[part] = np.sort(getattr(graph, part)).astype(ids)
-    arrays |= graph.edges.arrays()
+    arrays |= graph.edges.arrays() | timed_arrays(graph.times, graph.rows)
     for part in store_format.EDGE_SPLITS if graph.edge_labels is not None else ():
         arrays[part] = np.sort(arrays[part]).astype(
             store_format.vertex_dtype(len(arrays[store_format.EDGE_LABELS]))

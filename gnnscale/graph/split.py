@@ -12,6 +12,8 @@ from gnnscale.core import Array, GraphError, IntArray
 from gnnscale.graph.labels import check_labeled
 
 _SLICE_ENTRIES = 1 << 20
+#: What a split's ids count, by what they are of.
+_COUNTED = {"vertex": "vertices", "edge": "rows of edges", "row": "rows"}
 
 
 def array_slices(array: Array, overlap: int = 0) -> Iterator[tuple[int, Array]]:
@@ -34,8 +36,9 @@ def check_splits(
     """Raise GraphError for a split without training part, overlaps, or invalid or unlabeled ids.
 
     ``names`` are the keys in ``arrays`` of the split's parts, training first, ``labels`` of the
-    labels; ``of`` is ``vertex`` or ``edge``. The ids of a part must ascend. The last part may lack
-    labels; three empty parts are valid. Each worker process runs this check, in bounded memory.
+    labels; ``of`` is ``vertex``, ``edge`` or ``row``. The ids of a part must ascend. The last part
+    may lack labels; three empty parts are valid. Each worker process runs this check, in bounded
+    memory.
     """
     if not any(len(arrays[name]) for name in names):
         return
@@ -51,8 +54,7 @@ def check_splits(
         if ids[0] < 0 or ids[-1] >= count:
             bad = ids[0] if ids[0] < 0 else ids[-1]
             raise GraphError(
-                f"{file}: {of} id {bad} is out of range, the graph has {count} "
-                f"{'vertices' if of == 'vertex' else 'rows of edges'}"
+                f"{file}: {of} id {bad} is out of range, the graph has {count} {_COUNTED[of]}"
             )
         if name != names[-1]:
             check_labeled(arrays[labels], ids, source=file, of=of)
@@ -64,7 +66,7 @@ def check_splits(
 def _check_disjoint(parts: Mapping[Path, Array], first: int, last: int, of: str) -> None:
     """Raise GraphError if an id in [first, last) is in two of ``parts``, ascending ids by file.
 
-    ``of`` says in the message what the ids are: ``vertex`` or ``edge``.
+    ``of`` says in the message what the ids are: ``vertex``, ``edge`` or ``row``.
     """
     in_earlier_part = np.zeros(last - first, np.bool_)
     for file, ids in parts.items():

@@ -12,6 +12,7 @@ from gnnscale.core import Array, GraphError, Int64Array, IntArray, UInt32Array
 from gnnscale.core.artifact import Form
 from gnnscale.graph.dtypes import FEATURE_DTYPES, row_length
 from gnnscale.graph.labels import LabelsByType, TypeLabels
+from gnnscale.graph.schema import GraphSchema
 from gnnscale.graph.split import array_slices, check_splits
 from gnnscale.graph.store_format import (
     DEGREES,
@@ -24,6 +25,8 @@ from gnnscale.graph.store_format import (
     MAX_EDGE_ROWS,
     MAX_FEATURES,
     OWNER,
+    ROW_LABELS,
+    ROW_SPLITS,
     SPLIT_ARRAYS,
     WEIGHTS,
     typed_edge_features,
@@ -32,6 +35,7 @@ from gnnscale.graph.store_format import (
     vertex_dtype,
 )
 from gnnscale.graph.store_meta import StoreMeta, TypeEntry, TypeLabelEntry
+from gnnscale.graph.timed_store import check_row_ids, check_times, timed_forms
 from gnnscale.graph.typed_edge_store import check_edge_rows
 from gnnscale.graph.typed_features import FeatureMatrix, TypedFeatures
 
@@ -44,10 +48,7 @@ def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
     arrays = GRAPH_STORE.arrays(path, meta.arrays, _forms(meta))
     check_offsets(path / "indptr.npy", arrays["indptr"], meta.num_edges)
     for name in _label_forms(meta):
-        if arrays[name].dtype.kind == "f":
-            _check_targets(path / f"{name}.npy", arrays[name])
-        else:
-            _check_labels(path / f"{name}.npy", arrays[name], _label_entry(meta, name).num_classes)
+        _check_values(path / f"{name}.npy", arrays[name], _label_entry(meta, name).num_classes)
     if meta.type_labels is not None:
         arrays["labels"] = _labels_by_type(arrays, meta)
     check_splits(path, arrays, SPLIT_ARRAYS, "labels", "vertex")
@@ -66,7 +67,20 @@ def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
                 raise GraphError(f"{path / name}.npy: {len(arrays[name])} rows of {rows} edges")
     if EDGE_LABELS in arrays:
         _check_edge_labels(path, arrays, meta)
+    if meta.times is not None:
+        check_times(path, arrays, schema_of(meta))
+    if meta.row_labels is not None:
+        check_row_ids(path, arrays, meta.num_vertices)
+        _check_values(
+            path / f"{ROW_LABELS}.npy", arrays[ROW_LABELS], meta.row_labels.num_classes, "row"
+        )
+        check_splits(path, arrays, ROW_SPLITS, ROW_LABELS, "row")
     return arrays
+
+
+def schema_of(meta: StoreMeta) -> GraphSchema:
+    """Return the types of vertices and edges; one of each without types."""
+    return GraphSchema.homogeneous(meta.num_vertices) if meta.types is None else meta.types.schema
 
 
 def vertex_matrices(arrays: dict[str, Array], types: TypeEntry) -> TypedFeatures:
@@ -117,7 +131,7 @@ def _forms(meta: StoreMeta) -> dict[str, Form]:
         labels = meta.arrays.get(EDGE_LABELS)
         count = labels.shape[0] if labels is not None and labels.shape else 0
         forms |= dict.fromkeys(EDGE_SPLITS, (vertex_dtype(count), (None,)))
-    return forms
+    return forms | timed_forms(meta.times, meta.row_labels, meta.arrays, forms["indices"], rows)
 
 
 def _feature_forms(meta: StoreMeta) -> dict[str, Form]:
@@ -224,11 +238,16 @@ def _check_edge_labels(path: Path, arrays: Mapping[str, Array], meta: StoreMeta)
             f"{file}: {len(labels)} labels, edge_ends.npy has {len(arrays[EDGE_ENDS])} rows"
         )
     assert meta.edge_labels is not None
-    if labels.dtype.kind == "f":
-        _check_targets(file, labels, "edge")
-    else:
-        _check_labels(file, labels, meta.edge_labels.num_classes, "edge")
+    _check_values(file, labels, meta.edge_labels.num_classes, "edge")
     check_splits(path, arrays, EDGE_SPLITS, EDGE_LABELS, "edge")
+
+
+def _check_values(file: Path, labels: Array, num_classes: int, of: str = "vertex") -> None:
+    """Raise GraphError for a label of a vertex, edge or row (``of``) that is no class or target."""
+    if labels.dtype.kind == "f":
+        _check_targets(file, labels, of)
+    else:
+        _check_labels(file, labels, num_classes, of)
 
 
 def _check_labels(file: Path, labels: IntArray, num_classes: int, of: str = "vertex") -> None:

@@ -21,6 +21,12 @@ EDGE_ROWS, EDGE_FEATURES = "edge_rows", "edge_features"
 EDGE_ENDS, EDGE_LABELS = "edge_ends", "edge_labels"
 EDGE_SPLITS = ("edge_train_rows", "edge_valid_rows", "edge_test_rows")
 EDGE_ARRAYS = (WEIGHTS, EDGE_ROWS, EDGE_FEATURES, EDGE_ENDS, EDGE_LABELS, *EDGE_SPLITS)
+#: Further arrays of a graph with times: those of edges, and of vertices if they have any.
+EDGE_TIMES, VERTEX_TIMES = "edge_times", "vertex_times"
+#: Further arrays of a graph with rows of a task: vertices, cut-offs, labels, split.
+ROW_VERTICES, ROW_CUTOFFS, ROW_LABELS = "row_vertices", "row_cutoffs", "row_labels"
+ROW_SPLITS = ("row_train_idx", "row_valid_idx", "row_test_idx")
+TIMED_ARRAYS = (EDGE_TIMES, VERTEX_TIMES, ROW_VERTICES, ROW_CUTOFFS, ROW_LABELS, *ROW_SPLITS)
 #: Files of the users' vertex ids: integers, and texts. A store has at most one of them.
 ID_FILES = ("ids.npy", "ids.parquet")
 #: Limit of a row's number, which has 32 bits.
@@ -37,7 +43,7 @@ GRAPH_STORE = ArtifactType(
     command="gnnscale prepare",
     files=r"meta\.json|\.meta\.json\.tmp|ids\.parquet|"
     r"(ids|labels-[0-9]+|(edge_)?features-[0-9]+|"
-    rf"{'|'.join((*ARRAYS, DEGREES, OWNER, *EDGE_ARRAYS))})\.npy",
+    rf"{'|'.join((*ARRAYS, DEGREES, OWNER, *EDGE_ARRAYS, *TIMED_ARRAYS))})\.npy",
     max_bytes=4 << 20,
 )
 

@@ -20,6 +20,7 @@ from gnnscale.graph.schema import (
     VertexType,
 )
 from gnnscale.graph.store_format import GRAPH_STORE, MAX_CLASSES, MAX_FEATURES
+from gnnscale.graph.timed_store import RowLabelEntry, TimesEntry
 from gnnscale.graph.typed_edge_store import EdgeFeatureEntry
 from gnnscale.graph.typed_features import TypedFeatures
 
@@ -172,13 +173,16 @@ class StoreMeta:
     num_classes: Annotated[int, Meta(ge=0, le=MAX_CLASSES)]  #: or regression targets; 0: no labels
     feature_dtype: FeatureDtype
     metric: Literal["accuracy", "micro_f1", "roc_auc", "rmse"]
-    #: entries by array name: all of ``ARRAYS``; ``DEGREES``, ``OWNER``, ``EDGE_ARRAYS`` if any
+    #: entries by array name: all of ``ARRAYS``; ``DEGREES``, ``OWNER``, ``EDGE_ARRAYS`` and
+    #: ``TIMED_ARRAYS`` if any
     arrays: dict[str, ArrayEntry]
     part: PartEntry | None = None  #: None: the store has the full graph
     edge_labels: EdgeLabelEntry | None = None  #: None: edges have no labels
     types: TypeEntry | None = None  #: types of vertices and edges. None: there are none
     #: labels of each labeled vertex type, in the order of ``types``. None: at most one has labels
     type_labels: Annotated[list[TypeLabelEntry], Meta(min_length=2)] | None = None
+    times: TimesEntry | None = None  #: None: vertices and edges are known at all times
+    row_labels: RowLabelEntry | None = None  #: labels of a task's rows. None: there are no rows
     #: best accuracy that the graph's generator allows. None: unknown
     attainable_accuracy: Annotated[float, Meta(ge=0, le=1)] | None = None
     entries: dict[str, Any] = field(default_factory=dict)  #: all of ``meta.json``, unchecked
@@ -195,6 +199,8 @@ class StoreMeta:
             raise ValueError("part: rows of a graph with types are not divided")
         if self.type_labels is not None and len(self.labeled_types) != len(self.type_labels):
             raise ValueError("type_labels: expected vertex types of the graph, each once, in order")
+        if self.row_labels is not None and self.times is None:
+            raise ValueError("row_labels: expected times beside cut-offs")
 
     @property
     def labeled_types(self) -> dict[int, TypeLabelEntry]:
@@ -240,6 +246,8 @@ class StoreMeta:
         if self.types is not None:
             entries.append((repr(self.types.vertices), repr(self.types.edges)))
             entries += sorted(self.types.optional.items())
+        if self.times is not None:
+            entries.append(("times", self.times.unit))
         return files.digest(entries)
 
 

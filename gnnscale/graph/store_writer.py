@@ -12,9 +12,10 @@ from gnnscale.core import Array, GraphError, pyarrow
 from gnnscale.core.artifact import files, row_slices, write_array
 from gnnscale.graph.labels import LabelsByType
 from gnnscale.graph.schema import GraphSchema
-from gnnscale.graph.store_arrays import map_arrays
+from gnnscale.graph.store_arrays import map_arrays, schema_of
 from gnnscale.graph.store_format import EDGE_ENDS, EDGE_FEATURES, EDGE_ROWS, ID_FILES
 from gnnscale.graph.store_meta import read_meta, write_meta
+from gnnscale.graph.timed_store import check_times
 from gnnscale.graph.typed_edge_store import check_row_numbers, edge_matrices
 from gnnscale.graph.typed_features import TypedFeatures
 
@@ -128,6 +129,8 @@ def _check_written(folder: Path) -> None:
     _check_range(f"{folder}: neighbor", arrays["indices"], meta.num_vertices - 1)
     if meta.types is not None:
         _check_source_types(folder / "indices.npy", arrays, meta.types.schema)
+    if meta.times is not None:
+        check_times(folder, arrays, schema_of(meta), sources=True)
     if EDGE_FEATURES in arrays:
         last_row = len(arrays[EDGE_FEATURES]) - 1
         _check_range(f"{folder}: row of edge features", arrays[EDGE_ROWS], last_row)

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from gnnscale.core import Array, Int64Array, IntArray
 from gnnscale.graph.split import Split
 
+#: Metrics of rows; those of regression are ``rmse`` and ``mae``.
+ROW_METRICS = ("accuracy", "roc_auc", "rmse", "mae")
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRows:

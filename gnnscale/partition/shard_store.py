@@ -1,7 +1,6 @@
 """Graph stores of a single part: full stores of a part with its halo, and stores of its rows."""
 
 import shutil
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,19 +10,18 @@ import numpy as np
 
 from gnnscale.core import Array, GraphError, track
 from gnnscale.core.artifact import check_space, new_folder, npy, open_regular
-from gnnscale.core.sorted_sets import distinct
 from gnnscale.core.types import BoolArray, Float32Array, Int16Array, IntArray, UInt32Array
-from gnnscale.graph import EdgeData, Graph, ShardedFeatures, TypedFeatures, store_format
+from gnnscale.graph import EdgeData, Graph, GraphTimes, ShardedFeatures, TypedFeatures, store_format
 from gnnscale.graph.graph import type_entry
 from gnnscale.graph.store_meta import label_entries, write_meta
 from gnnscale.graph.store_writer import applicable_metadata
+from gnnscale.graph.timed_store import timed_arrays, timed_entries
 from gnnscale.partition.base import UNREACHED, Parts
+from gnnscale.partition.part_files import copy_array, listed_values, write_features
 from gnnscale.partition.store import describe
 from gnnscale.sampling.seed_order import labeled_vertices
 
-_SLICE_EDGES = 1 << 22
 _MAX_DEGREE = (1 << 32) - 1
-_PAGE_BYTES = 4096
 
 
 def view_of_part(graph: Graph, parts: Parts, index: int) -> Graph:
@@ -47,6 +45,8 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
     - training vertices: only those that the part owns,
     - ``degrees``: lengths of the lists of the part's vertices in the full graph,
     - labels and ends of edges, vertex ids, and names of columns and classes: none.
+
+    Times of edges are those of the lists, times of vertices all. GraphError: the graph has rows.
     """
     if parts.hops is None:
         raise ValueError("parts: expected parts with hops, got parts without a halo")
@@ -54,6 +54,11 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
         raise ValueError(f"index: expected 0 to {parts.num_parts - 1}, got {index}")
     if graph.degrees is not None:
         raise GraphError(f"{graph.path or graph.name}: expected a full graph, got one part")
+    if graph.rows is not None:
+        raise GraphError(
+            f"{graph.path or graph.name}: part_stores: expected a graph without rows of a task, "
+            f"got {len(graph.rows.vertices)} rows; part_stores=rows keeps them"
+        )
     hops = parts.hops[index]
     with new_folder(path) as folder:
         if folder is None:
@@ -77,8 +82,9 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
 def _entries(graph: Graph) -> dict[str, Any]:
     """Return the entries of ``meta.json`` that a part shares with its graph."""
     names = ("name", "num_classes", "feature_dtype", "metric", "attainable_accuracy")
-    types = {"type_labels": label_entries(graph.type_labels)}
-    return {name: getattr(graph, name) for name in names} | types
+    more = {"type_labels": label_entries(graph.type_labels)}
+    more |= timed_entries(graph.times, graph.rows)
+    return {name: getattr(graph, name) for name in names} | more
 
 
 def _train_vertices(graph: Graph, parts: Parts, index: int) -> IntArray:
@@ -115,6 +121,7 @@ def _write_arrays(
     matrices = _matrices(graph)
     edge_bytes = graph.indices.itemsize
     edge_bytes += 4 * ((graph.edge_weights is not None) + (graph.edge_rows is not None))
+    edge_bytes += 0 if graph.times is None else graph.times.edges.itemsize
     by_type = graph.edges.by_type
     if by_type is None:
         edge_bytes += 4 * graph.num_edge_features  # an upper bound, since edges share rows
@@ -122,7 +129,7 @@ def _write_arrays(
     disk += sum(int(present[at].sum()) * rows[:1].nbytes for rows, at in matrices.values())
     check_space(f"{folder}: a part of {graph.name}", folder, disk=disk)
     name = f"writing {folder.name.removesuffix('.partial').lstrip('.')}"
-    indices = _listed_values(graph, graph.indices, listed, f"{name}: neighbors")
+    indices = listed_values(graph, graph.indices, listed, f"{name}: neighbors")
     arrays = {
         "indptr": npy.write_array(folder / "indptr.npy", indptr),
         "indices": npy.write_rows(folder / "indices.npy", indices, graph.indices.dtype),
@@ -132,17 +139,20 @@ def _write_arrays(
         ),
     }
     for array, (rows, at) in matrices.items():
-        arrays[array] = _write_features(
+        arrays[array] = write_features(
             folder / f"{array}.npy", rows, present[at], f"{name}: {array}", "vertices"
         )
     if graph.edge_weights is not None:
-        weights = _listed_values(graph, graph.edge_weights, listed, f"{name}: weights")
+        weights = listed_values(graph, graph.edge_weights, listed, f"{name}: weights")
         arrays[store_format.WEIGHTS] = npy.write_rows(
             folder / f"{store_format.WEIGHTS}.npy", weights, np.dtype(np.float32)
         )
+    if graph.times is not None:
+        times = listed_values(graph, graph.times.edges, listed, f"{name}: times")
+        arrays |= _write_times(folder, graph.times, times)
     if graph.edge_rows is not None and by_type is not None:
         check_space(f"{folder}: features of edges", folder, disk=by_type.nbytes)
-        numbers = _listed_values(graph, graph.edge_rows, listed, f"{name}: rows of edges")
+        numbers = listed_values(graph, graph.edge_rows, listed, f"{name}: rows of edges")
         file = folder / f"{store_format.EDGE_ROWS}.npy"
         arrays[store_format.EDGE_ROWS] = npy.write_rows(file, numbers, np.dtype(np.uint32))
         arrays |= {
@@ -153,6 +163,18 @@ def _write_arrays(
         arrays |= _write_edge_features(
             folder, graph, graph.edge_rows, graph.edge_features, listed, name
         )
+    return arrays
+
+
+def _write_times(
+    folder: Path, times: GraphTimes, of_edges: Iterator[Array]
+) -> dict[str, npy.ArrayEntry]:
+    """Write the times of a part's edges, and of all vertices if there are any."""
+    file, vertices = folder / f"{store_format.EDGE_TIMES}.npy", times.vertices
+    arrays = {store_format.EDGE_TIMES: npy.write_rows(file, of_edges, np.dtype(np.int64))}
+    if vertices is not None:
+        name = store_format.VERTEX_TIMES
+        arrays[name] = npy.write_array(folder / f"{name}.npy", vertices)
     return arrays
 
 
@@ -185,7 +207,7 @@ def _write_edge_features(
     used = np.zeros(len(features), np.bool_)
 
     def marked() -> Iterator[Array]:
-        for part in _listed_values(graph, rows, listed, f"{name}: rows of edges"):
+        for part in listed_values(graph, rows, listed, f"{name}: rows of edges"):
             if len(part) and part.max() >= len(used):
                 raise GraphError(
                     f"{graph.path or graph.name}: damaged, edge_rows: expected rows below "
@@ -199,7 +221,7 @@ def _write_edge_features(
         store_format.EDGE_ROWS: npy.write_rows(
             folder / f"{store_format.EDGE_ROWS}.npy", marked(), np.dtype(np.uint32)
         ),
-        store_format.EDGE_FEATURES: _write_features(
+        store_format.EDGE_FEATURES: write_features(
             file, features, used, f"{name}: edge features", "rows"
         ),
     }
@@ -214,54 +236,6 @@ def _degrees(graph: Graph) -> UInt32Array:
             f"vertex {vertex}"
         )
     return degrees.astype(np.uint32)
-
-
-def _listed_values(
-    graph: Graph, values: Array, listed: BoolArray, activity: str
-) -> Iterator[Array]:
-    """Yield in slices the ``values`` ``[num_edges]`` of edges to vertices in mask ``listed``."""
-    graph = graph.without_types()
-    with track(activity, graph.num_edges, "edges") as advance:
-        first = 0
-        while first < graph.num_vertices:
-            begin = graph.indptr[first]
-            last = int(np.searchsorted(graph.indptr, begin + _SLICE_EDGES, side="right")) - 1
-            last = max(last, first + 1)  # a list may be longer than a slice
-            entries = values[begin : graph.indptr[last]]
-            yield entries[np.repeat(listed[first:last], np.diff(graph.indptr[first : last + 1]))]
-            advance(len(entries))
-            first = last
-
-
-def _write_features(
-    path: Path, rows: Array, present: BoolArray, activity: str, unit: str
-) -> npy.ArrayEntry:
-    """Write ``rows`` to a .npy file, with holes, which read as zeros, outside mask ``present``.
-
-    ``activity`` and ``unit`` name the progress.
-    """
-    row_bytes, crc32 = rows[:1].nbytes, 0
-    page = max(1, _PAGE_BYTES // max(1, row_bytes))  # rows
-    with path.open("wb") as file, track(activity, len(rows), unit) as advance:
-        npy.write_header(file, rows.shape, rows.dtype)
-        start = file.tell()
-        for part in npy.row_slices(len(rows), row_bytes):
-            present_rows = np.flatnonzero(present[part])
-            slice_rows = np.zeros((part.stop - part.start, *rows.shape[1:]), rows.dtype)
-            slice_rows[present_rows] = rows[part][present_rows]
-            crc32 = zlib.crc32(slice_rows.reshape(-1).view(np.uint8).data, crc32)
-            # Adjacent pages are written together; holes below a page save nothing.
-            pages = distinct(present_rows // page)
-            for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1):
-                if len(run):
-                    first, last = int(run[0]) * page, (int(run[-1]) + 1) * page
-                    file.seek(start + (part.start + first) * row_bytes)
-                    file.write(slice_rows[first:last].reshape(-1).view(np.uint8).data)
-            advance(len(slice_rows))
-        file.truncate(start + rows.nbytes)
-    return npy.ArrayEntry(
-        shape=rows.shape, dtype=str(rows.dtype), bytes=start + rows.nbytes, crc32=crc32
-    )
 
 
 #: Notes of a store that also hold for the stores of its parts.
@@ -334,7 +308,7 @@ def _write(
     for index, folder in folders.items():
         written = {"features": rows[index]}
         for name, array in arrays.items():
-            written[name] = _copy_array(folder / f"{name}.npy", array, f"part {index}: {name}")
+            written[name] = copy_array(folder / f"{name}.npy", array, f"part {index}: {name}")
         for file in copied:
             with open_regular(file) as source, (folder / file.name).open("wb") as copy:
                 shutil.copyfileobj(source, copy)
@@ -358,20 +332,7 @@ def _common_arrays(graph: Graph, owner: Int16Array) -> dict[str, Array]:
     }
     for name in store_format.SPLIT_ARRAYS:
         arrays[name] = np.sort(getattr(graph, name)).astype(graph.indices.dtype, copy=False)
-    return arrays | graph.edges.arrays()
-
-
-def _copy_array(file: Path, array: Array, activity: str) -> npy.ArrayEntry:
-    """Write ``array`` to the .npy ``file`` slice by slice, showing progress; return its entry."""
-    row_bytes = array[:1].nbytes
-    with track(activity, array.nbytes, "bytes") as advance:
-
-        def slices() -> Iterator[Array]:
-            for part in npy.row_slices(len(array), row_bytes):
-                yield array[part]
-                advance((part.stop - part.start) * row_bytes)
-
-        return npy.write_rows(file, slices(), array.dtype, array.shape[1:])
+    return arrays | graph.edges.arrays() | timed_arrays(graph.times, graph.rows)
 
 
 def _write_rows(

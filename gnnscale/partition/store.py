@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta
 
-from gnnscale.core import GraphError, brief, track
+from gnnscale.core import Array, GraphError, brief, track
 from gnnscale.core.artifact import ArtifactType, Form, check_limits, check_lines, digest, plain
 from gnnscale.core.artifact.npy import ArrayEntry, row_slices, write_array
 from gnnscale.core.config.user_code import code_digest
@@ -248,7 +248,8 @@ def _hash_content(graph: Graph, train: Any) -> str:
     if not graph.schema.is_homogeneous:
         sizes.append(asdict(graph.schema))
     digest_state.update(json.dumps(sizes).encode())
-    arrays = (graph.indptr, graph.indices, train)
+    arrays: tuple[Array, ...] = (graph.indptr, graph.indices, train)
+    arrays += () if graph.times is None else (graph.times.edges,)
     with track(f"hashing {graph.name}", sum(map(len, arrays)), "entries") as advance:
         for array in arrays:
             for part in row_slices(len(array), 8):

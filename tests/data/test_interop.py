@@ -453,3 +453,44 @@ def test_a_data_frame_of_two_columns_is_edges() -> None:
 def test_labels_count_the_vertices_without_features() -> None:
     graph = from_arrays((SRC, DST), None, [0, 1, 1])
     assert (graph.num_vertices, graph.num_features) == (3, 0)
+
+
+def test_lists_ascend_by_time_and_all_data_of_edges_with_them() -> None:
+    src, dst = np.array([2, 0, 1, 0, 0]), np.array([1, 1, 0, 1, 2])
+    graph = from_arrays(
+        (src, dst),
+        X,
+        edge_weights=[0.5, 3, 0, 2, 1],
+        edge_features=[0, 1, 2, 3, 4],
+        edge_times=np.array([3, 4, 9, 3, 1], "datetime64[D]"),
+        vertex_times=np.array([2, 0, 4], "datetime64[D]"),
+        number_edges=True,
+    )
+    # Vertex 2 is known from day 4 on, and so is its edge; of two edges at 4, source 0 comes first.
+    assert (graph.indptr.tolist(), graph.indices.tolist()) == ([0, 1, 4, 5], [1, 0, 0, 2, 0])
+    assert graph.times is not None
+    assert (graph.times.unit, graph.times.edges.tolist()) == ("day", [9, 3, 4, 4, 2])
+    assert graph.times.vertices.tolist() == [2, 0, 4]
+    assert graph.edge_ids.tolist() == graph.edge_rows.tolist() == [2, 3, 1, 0, 4]
+    assert graph.edge_weights.tolist() == [0, 2, 3, 0.5, 1]
+    assert graph.edges.ends.tolist() == np.stack([src, dst], axis=1).tolist()
+    bare = from_arrays((src, dst), X, vertex_times=[2, 0, 4], time_unit="step")
+    assert (bare.times.unit, bare.times.edges.tolist()) == ("step", [0, 2, 2, 4, 2])
+    assert (bare.edge_ids, bare.indices.tolist()) == (None, [1, 0, 0, 2, 0])
+    assert from_arrays((src, dst), X).times is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"edge_times": [1]}, r"graph: times of edges: expected 4, got \[1\]"),
+        ({"edge_times": np.array(["NaT"] * 4, "M8[s]")}, "times of edges: .* got NaT for 4 of 4"),
+        (
+            {"edge_times": np.zeros(4, "M8[s]"), "vertex_times": np.zeros(3, "M8[ns]")},
+            "graph: expected times of one unit, got vertices in ns, edges in s",
+        ),
+    ],
+)
+def test_bad_times(arguments: Any, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        from_arrays((SRC, DST), X, **arguments)

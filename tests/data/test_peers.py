@@ -324,3 +324,60 @@ def test_names_of_the_split_are_those_of_arrays() -> None:
     with pytest.raises(GraphError, match=r"data\.train_mask: has 2 masks; mask=0 to 1 chooses"):
         from_pyg(data)
     check(from_pyg(data, mask=1))
+
+
+def test_times_of_pyg_and_of_dgl() -> None:
+    # Vertex 0 sends from 7 on, vertex 2 from 3 on.
+    vertices, edges = torch.tensor([7, 0, 3]), torch.tensor([5, 2, 4, 9])
+    like = from_arrays((SRC, DST), X, vertex_times=vertices, edge_times=edges, time_unit="ms")
+    data, graph = pyg_data(time=vertices, edge_time=edges), dgl_graph()
+    graph.ndata["at"], graph.edata["t"] = vertices, edges[:, None]
+    hetero = pytest.importorskip("torch_geometric.data").HeteroData()
+    hetero["a"].x, hetero["a"].time = data.x, vertices
+    hetero["a", "to", "a"].edge_index, hetero["a", "to", "a"].time = data.edge_index, edges
+    for read in (
+        from_pyg(data, time_unit="ms"),
+        from_pyg(hetero, time_unit="ms"),
+        from_dgl(graph, vertex_time="at", edge_time="t", time_unit="ms"),
+    ):
+        assert read.times.unit == "ms"
+        assert read.times.edges.tolist() == like.times.edges.tolist() == [4, 5, 7, 9]
+        assert read.times.vertices.tolist() == [7, 0, 3]
+        assert read.indices.tolist() == like.indices.tolist()
+    of_edges = from_pyg(pyg_data(time=edges))
+    assert (of_edges.times.unit, of_edges.times.edges.tolist()) == ("s", [4, 2, 5, 9])
+    assert of_edges.times.vertices is None
+    other = from_pyg(pyg_data(year=vertices, time=edges), time="year")
+    assert other.times.edges.tolist() == [0, 3, 7, 7]
+    assert from_pyg(data, time=None).times is None
+    assert from_dgl(graph).times is None
+
+
+def test_as_many_vertices_as_edges_have_times_of_vertices() -> None:
+    index, numbers = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([3, 2, 1])
+    assert from_pyg(pyg_data(edge_index=index, time=numbers)).times.vertices.tolist() == [3, 2, 1]
+    assert from_pyg(pyg_data(edge_index=index, edge_time=numbers)).times.vertices is None
+
+
+def test_times_that_do_not_fit() -> None:
+    times = torch.tensor([5, 2, 4, 9])
+    for data, message, options in (
+        (
+            {"time": times, "edge_time": times},
+            r"one of data\.time and data\.edge_time, got both",
+            {},
+        ),
+        (
+            {"time": times.float()},
+            r"data\.time: expected integers as times, got torch.float32; time",
+            {},
+        ),
+        ({"time": times[:2]}, r"times of vertices: expected 3, got \[2\]", {}),
+        ({"time": 5}, r"times of vertices: expected 3, got \[\]", {}),
+        ({}, r"data\.year is missing", {"time": "year"}),
+    ):
+        with pytest.raises(GraphError, match=message):
+            from_pyg(pyg_data(**data), **options)
+    for key in ("vertex_time", "edge_time"):
+        with pytest.raises(GraphError, match=r"data\['at'\] is missing"):
+            from_dgl(dgl_graph(), **{key: "at"})

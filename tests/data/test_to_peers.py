@@ -133,3 +133,38 @@ def test_types_of_a_store_and_targets(tmp_path: Path) -> None:
     assert data["item"].y.tolist() == [0.5, 2]
     assert data["item"].train_mask.tolist() == [False, True]
     assert data["user", "buys", "item"].edge_index.tolist() == [[0, 2], [0, 1]]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 20))
+def test_times_there_and_back(seed: int, edges: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    data = hetero_data(generator, edges)
+    data["author"].time = torch.randint(9, (4,), generator=generator)
+    data[CITES].time = torch.randint(9, (edges,), generator=generator)
+    graph = from_pyg(data, number_edges=True)
+    back = to_pyg(graph)
+    assert "time" not in back["paper"]
+    assert torch.equal(back["author"].time, data["author"].time)
+    assert torch.equal(back[CITES].edge_time, data[CITES].time)
+    sources = data[WRITES].edge_index[0]
+    assert torch.equal(back[WRITES].edge_time, data["author"].time[sources])
+    peer = from_dgl(
+        to_dgl(graph),
+        edge_weight="edge_weight",
+        vertex_time="time",
+        edge_time="edge_time",
+        number_edges=True,
+    )
+    for again in (from_pyg(back, number_edges=True), peer):
+        for name in ("indptr", "indices", "edge_ids", "edge_weights"):
+            np.testing.assert_array_equal(getattr(again, name), getattr(graph, name))
+        np.testing.assert_array_equal(again.times.edges, graph.times.edges)
+        np.testing.assert_array_equal(again.times.vertices, graph.times.vertices)
+
+
+def test_times_of_a_graph_without_types() -> None:
+    graph = from_arrays(([0, 1], [1, 0]), np.ones((2, 1)), edge_times=[5, 4], number_edges=True)
+    data = to_pyg(graph)
+    assert (data.edge_time.tolist(), "time" in data) == ([5, 4], False)
+    assert from_pyg(data).times.edges.tolist() == graph.times.edges.tolist()

@@ -16,7 +16,7 @@ from gnnscale import Graph
 from gnnscale.core import GraphError
 from gnnscale.data.storage.store_verification import verify_store
 from gnnscale.data.typed_arrays import from_typed_arrays
-from gnnscale.graph import GraphSchema, TypedFeatures
+from gnnscale.graph import NO_TIME, GraphSchema, TypedFeatures
 from gnnscale.run.tasks.base import edge_type_of_labels
 
 BUYS, OF = ("user", "buys", "item"), ("item", "of", "user")
@@ -242,3 +242,16 @@ def test_doctor_names_a_neighbor_of_a_wrong_type(tmp_path: Path) -> None:
     indices.flush()
     problems = [check.problem for check in verify_store(tmp_path / "store") if check.problem]
     assert any("neighbor 4 of vertex 3 is of another type" in problem for problem in problems)
+
+
+def test_times_by_type() -> None:
+    graph = shop(vertex_times={"user": [9, 1, 5]}, edge_times={OF: np.array([3, 2, 1])})
+    # Item 4 knows users 0 (from 9 on) and 2 (from 5 on).
+    assert graph.indices.tolist() == [4, 3, 4, 1, 2, 0]
+    assert graph.times is not None
+    assert (graph.times.unit, graph.times.edges.tolist()) == ("s", [2, 1, 3, 1, 5, 9])
+    assert graph.times.vertices.tolist() == [9, 1, 5, NO_TIME, NO_TIME]
+    with pytest.raises(
+        GraphError, match="shop: expected times of one unit, got vertices of user in"
+    ):
+        shop(vertex_times={"user": np.zeros(3, "M8[D]")}, edge_times={OF: [1, 2, 3]})

@@ -253,3 +253,33 @@ def test_names_that_dgl_lacks() -> None:
         from_dgl(heterograph(), features="x")
     with pytest.raises(GraphError, match="no vertex type has 'y'"):
         from_dgl(heterograph(), labels="y")
+
+
+def test_times_of_types() -> None:
+    data, graph = pyg(time=torch.tensor([4, 9, 1])), heterograph()
+    data[WRITES].edge_time = torch.tensor([3, 2, 1])
+    graph.nodes["paper"].data["at"], graph.edges[WRITES].data["at"] = (
+        data["paper"].time,
+        torch.arange(3, 0, -1),
+    )
+    like = expected(
+        vertex_times={"paper": [4, 9, 1]}, edge_times={WRITES: [3, 2, 1]}, time_unit="day"
+    )
+    for read in (
+        from_pyg(data, time_unit="day"),
+        from_dgl(graph, vertex_time="at", edge_time="at", time_unit="day"),
+    ):
+        check(read, like)
+        assert read.times.unit == "day"
+        assert read.times.edges.tolist() == like.times.edges.tolist()
+        assert read.times.vertices.tolist() == like.times.vertices.tolist()
+    data[WRITES].time = data[WRITES].edge_time
+    with pytest.raises(GraphError, match=r"expected one of data\[.*\]\.time and .*edge_time, got"):
+        from_pyg(data)
+    del data[WRITES].time, data[WRITES].edge_time
+    data["paper"].year = data["paper"].time
+    assert from_pyg(data, time="year").times.vertices.tolist() == like.times.vertices.tolist()
+    with pytest.raises(GraphError, match="graph: no vertex type has 'month'"):
+        from_pyg(data, time="month")
+    with pytest.raises(GraphError, match="graph: no edge type has 'when'"):
+        from_dgl(graph, edge_time="when")

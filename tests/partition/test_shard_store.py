@@ -11,9 +11,11 @@ from gnnscale.backend.feature_loading import FeatureLoader
 from gnnscale.core.errors import GraphError
 from gnnscale.data import from_arrays
 from gnnscale.data.storage.store_verification import verify_store
-from gnnscale.graph import Graph, Origin
+from gnnscale.data.task_rows import with_rows
+from gnnscale.graph import Graph, Origin, Split, TaskRows
 from gnnscale.nn import GAT, GCN, GIN, GraphSAGE
 from gnnscale.partition import Hash, PaGraph, view_of_part, write_part
+from gnnscale.partition.shard_store import write_row_stores
 from gnnscale.sampling import NeighborSampler
 
 
@@ -154,7 +156,7 @@ def test_a_part_that_cannot_be_written_leaves_nothing(graph, parts, stores, tmp_
     def full(*given):
         raise OSError(28, "No space left on device", str(tmp_path / "features.npy"))
 
-    monkeypatch.setattr("gnnscale.partition.shard_store._write_features", full)
+    monkeypatch.setattr("gnnscale.partition.shard_store.write_features", full)
     with pytest.raises(GraphError, match="cannot be written, No space left"):
         write_part(graph, parts, 0, tmp_path / "part")
     assert list(tmp_path.iterdir()) == []
@@ -256,3 +258,53 @@ def test_weights_and_features_stay_with_their_edges(tmp_path):
         np.testing.assert_array_equal(part.edge_features[kept], features[kept])
         assert not part.edge_features[np.setdiff1d(np.arange(120), kept)].any()
         assert problems(tmp_path / str(index)) == []
+
+
+def timed(rows: TaskRows | None = None) -> Graph:
+    generator = np.random.default_rng(3)
+    graph = from_arrays(
+        generator.integers(0, 40, (2, 200)),
+        np.ones((40, 2), np.float32),
+        np.arange(40) % 2,
+        split="random",
+        edge_times=generator.integers(0, 50, 200),
+        vertex_times=generator.integers(0, 50, 40),
+        edge_weights=generator.random(200),
+    )
+    return graph if rows is None else with_rows(graph, rows)
+
+
+def test_times_stay_with_their_edges(tmp_path):
+    graph = timed()
+    parts = PaGraph().assign(graph, num_parts=2, num_hops=1, num_threads=1)
+    for index in range(2):
+        write_part(graph, parts, index, tmp_path / str(index))
+        part = Graph.open(tmp_path / str(index))
+        assert problems(tmp_path / str(index)) == []
+        assert part.times.unit == "s"
+        assert part.times.vertices.tolist() == graph.times.vertices.tolist()
+        assert 0 < part.num_edges < graph.num_edges
+        for vertex in np.flatnonzero(np.diff(part.indptr)):
+            inside, whole = (slice(*each.indptr[vertex : vertex + 2]) for each in (part, graph))
+            assert part.times.edges[inside].tolist() == graph.times.edges[whole].tolist()
+            assert part.edge_weights[inside].tolist() == graph.edge_weights[whole].tolist()
+
+
+def test_rows_of_a_task_stay_in_stores_of_rows_alone(tmp_path):
+    split = Split(train_idx=np.array([0, 1]))
+    rows = TaskRows(
+        name="", vertices=[1, 2], cutoffs=[30, 40], labels=[0, 1], num_classes=2, split=split
+    )
+    graph = timed(rows)
+    parts = PaGraph().assign(graph, num_parts=2, num_hops=1, num_threads=1)
+    with pytest.raises(
+        GraphError, match="part_stores: expected a graph without rows of a task, got"
+    ):
+        write_part(graph, parts, 0, tmp_path / "part")
+    parts = Hash().assign(graph, num_parts=2, num_hops=1, num_threads=1)
+    write_row_stores(graph, parts, tmp_path, partition="0" * 32, indices=[1])
+    opened = Graph.open(tmp_path / "1")
+    assert problems(tmp_path / "1") == []
+    assert opened.rows.vertices.tolist() == [1, 2]
+    assert opened.rows.split.train_idx.tolist() == [0, 1]
+    assert opened.times.edges.tolist() == graph.times.edges.tolist()

@@ -15,6 +15,7 @@ from gnnscale.data.split_input import with_random_split
 from gnnscale.graph import ARRAYS, DEGREES, EDGE_ARRAYS, Graph, TypedFeatures
 from gnnscale.graph.store_format import typed_features
 from gnnscale.graph.store_meta import label_entries
+from gnnscale.graph.timed_store import timed_arrays, timed_entries
 
 #: Attributes of a graph that its store keeps next to the arrays.
 _VALUES = ["name", "feature_dtype", "num_features", "num_classes", "metric", "attainable_accuracy"]
@@ -117,9 +118,10 @@ def _is_store(graph: Graph, path: Path) -> bool:
 
 
 def _label_text(graph: Graph) -> str:
-    """Return a text on labels of edges, and of several vertex types, or ""."""
+    """Return a text on labels of edges, rows and several vertex types, and on times, or ""."""
     labels, entries = graph.edge_labels, label_entries(graph.type_labels)
     text = "" if labels is None else f"{labels.num_classes} classes by {labels.metric};"
+    text += "".join(f"{of!r};" for of in timed_entries(graph.times, graph.rows).items())
     return text if entries is None else f"{text}{entries!r};"
 
 
@@ -130,7 +132,7 @@ def _arrays(graph: Graph) -> dict[str, Array]:
         name: of_edges.get(name) if name in EDGE_ARRAYS else getattr(graph, name)
         for name in _ARRAYS
     }
-    arrays |= graph.label_arrays
+    arrays |= graph.label_arrays | timed_arrays(graph.times, graph.rows)
     for number, matrix in enumerate(() if features is None else features.matrices):
         arrays[typed_features(number)] = None if matrix is None else matrix.rows
     return {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}

@@ -24,7 +24,7 @@ TYPE_MAPPINGS = (
         f"dataset.{name}"
         for name in (
             *("vertices", "edges", "foreign_keys", "id", "ends", "features", "categories"),
-            *("edge_features", "edge_categories"),
+            *("edge_features", "edge_categories", "times"),
         )
     ),
 )

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from gnnscale.core import Array, Float32Array, GraphError, brief, hardware, pyarrow
+from gnnscale.core import Array, Float32Array, GraphError, Int64Array, brief, hardware, pyarrow
 from gnnscale.core.artifact import files
 from gnnscale.data.readers.column_reading import (
     label_columns,
@@ -17,6 +17,7 @@ from gnnscale.data.storage import StoreWriter
 from gnnscale.data.tables.batch import Batch
 from gnnscale.data.tables.label_columns import LabelColumns
 from gnnscale.data.tables.table import Table, mapped
+from gnnscale.data.tables.time_columns import TimeColumn
 from gnnscale.data.tables.vertex_ids import IdMap, csv_id_type, max_id_bytes
 
 _Result = TypeVar("_Result")
@@ -38,6 +39,7 @@ class _MappedEdges(NamedTuple):
     dst: Array  #: ``[num_edges]`` destination vertices
     weights: Float32Array | None  #: ``[num_edges]``. None: edges have no weights.
     features: Float32Array | None  #: ``[num_edges, num_features]``. None: no features.
+    times: Int64Array | None  #: ``[num_edges]``. None: edges have no times of their own
     num_unknown: int  #: edges left out for an unknown end
     num_empty: int  #: edges left out for an empty feature
 
@@ -67,10 +69,15 @@ class EdgeReader:
         self._weight = None
         if options.weight is not None and (options.weight != WEIGHT or WEIGHT in table.names):
             self._weight = table.require("weight", options.weight)
+        self._time = None
+        if options.edge_time is not None:
+            self._time = TimeColumn(table, options.edge_time, options.time_unit, "edge_time")
+            writer.time_unit = self._time.unit
         self._labels = label_columns(self._columns, table)
         names = [table.require("edge_features", name) for name in options.edge_features or ()]
         labels = self._labels.csv_types if self._labels else ()
-        log_unread(table, {*self._ends, self._weight, *names, *labels}, "edge_features")
+        used = {*self._ends, self._weight, options.edge_time, *names, *labels}
+        log_unread(table, used, "edge_features")
         self._features = survey_edges(self._columns, table, changes) if names else None
         if self._features is not None:
             writer.notes["edge_columns"] = self._features.described()
@@ -132,6 +139,8 @@ class EdgeReader:
             types[self._weight] = pyarrow.float64()
         if self._features is not None and not problems.exist:
             types |= self._features.csv_types
+        if self._time is not None:
+            types |= self._time.csv_types
         num_kept = num_unknown = num_empty = 0
         for edges in self._map(lambda batch: self._mapped(batch, ids), types):
             num_kept += len(edges.src)
@@ -140,8 +149,9 @@ class EdgeReader:
             if self._labels is not None and len(edges.src):
                 self._labels.add(edges.batch)
             if len(edges.src) and not problems.exist:
-                _, src, dst, weights, features, *_ = edges
-                writer.add_edges(src, dst, weights=weights, features=features, source=source)
+                _, src, dst, weights, features, times, *_ = edges
+                data: dict[str, Any] = {"weights": weights, "features": features, "times": times}
+                writer.add_edges(src, dst, **data, source=source)
         problems.raise_any()
         self._note(num_kept + num_unknown + num_empty, num_unknown, num_empty)
         if self._labels is not None:
@@ -204,6 +214,7 @@ class EdgeReader:
             *(batch, src, dst),
             None if self._weight is None else read_weights(batch, self._weight),
             None if features is None else features.of_batch(batch),
+            None if self._time is None else self._time.read(batch),
             num_unknown=num_rows - num_known,
             num_empty=num_known - len(src),
         )

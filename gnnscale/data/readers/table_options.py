@@ -13,6 +13,7 @@ from gnnscale.data.source import GraphSource
 from gnnscale.data.tables.categories import TrainedColumns
 from gnnscale.data.tables.feature_columns import log_columns
 from gnnscale.data.tables.label_columns import LABEL_KINDS, UNLABELED_POLICIES
+from gnnscale.data.tables.time_columns import TIME_UNIT_CHOICES
 
 _LOG = logging.getLogger(__name__)
 StoredSource = TypeVar("StoredSource", bound=base.StoredDataset)
@@ -56,6 +57,8 @@ class ColumnOptions:
     features: list[str] | None = None
     categories: list[str] | None = None
     missing: str = "mean"
+    time: str | None = None  #: column of the times of rows. None: there are none
+    time_unit: str = "auto"  #: one of ``TIME_UNIT_CHOICES``
     advises: bool = True  #: whether the graph is to train a model
 
 
@@ -90,6 +93,11 @@ class TableOptions(base.Dataset):
         missing: one of ``MISSING_POLICIES`` for empty cells of numbers and dates among the
             features: ``mean`` fills in the mean over the training rows, and adds a 0/1 feature
             that marks empty cells; ``drop`` leaves out their rows; ``refuse`` raises an error.
+        time: column of the vertices with the times from which they are known: dates, timestamps, or
+            numbers in ``time_unit``; no feature by default. None: known at all times.
+        edge_time: column of the edges with such times.
+        time_unit: one of ``TIME_UNIT_CHOICES``, the unit of all times, which are rounded down;
+            ``auto`` counts seconds for dates and timestamps, and refuses numbers.
     """
 
     label: str | None = field(default="label", metadata=names("text"))
@@ -107,6 +115,9 @@ class TableOptions(base.Dataset):
     edge_split_column: str = field(default=SPLIT, metadata=names("text"))
     edge_split_by: str = "pair"
     missing: str = "mean"
+    time: str | None = field(default=None, metadata=names("text"))
+    edge_time: str | None = field(default=None, metadata=names("text"))
+    time_unit: str = "auto"
 
     _is_users: ClassVar[bool] = True
 
@@ -122,6 +133,7 @@ class TableOptions(base.Dataset):
             "split": self.split,
             "unlabeled": self.unlabelled,
             "missing": self.missing,
+            "time_unit": self.time_unit,
             "advises": self._advises,
         }
         if not edges:
@@ -132,6 +144,7 @@ class TableOptions(base.Dataset):
                 split_group=self.split_group,
                 features=self.features,
                 categories=self.categories,
+                time=self.time,
                 **shared,
             )
         return ColumnOptions(
@@ -141,6 +154,7 @@ class TableOptions(base.Dataset):
             split_column=self.edge_split_column,
             features=self.edge_features,
             categories=self.edge_categories,
+            time=self.edge_time,
             **shared,
         )
 
@@ -151,6 +165,12 @@ class TableOptions(base.Dataset):
         check_choice("dataset.unlabelled", self.unlabelled, UNLABELED_POLICIES)
         check_choice("dataset.edge_split_by", self.edge_split_by, base.EDGE_UNITS)
         check_choice("dataset.missing", self.missing, MISSING_POLICIES)
+        check_choice("dataset.time_unit", self.time_unit, TIME_UNIT_CHOICES)
+        if self.edge_time is not None and self.self_loops == "add":
+            raise ConfigError(
+                "dataset.self_loops=add: expected keep or remove with dataset.edge_time, since "
+                "loops that are added have no time"
+            )
         if self.label is None and self.edge_label is None and self.split == "random":
             raise ConfigError("dataset.split=random: dataset.label=null leaves nothing to split")
         if self.split_group is not None and (

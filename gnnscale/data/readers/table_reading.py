@@ -84,6 +84,9 @@ def _write_vertices(reader: VertexReader, table: Table, writer: StoreWriter, unk
         parts = reader.parts()
         if parts is not None:
             writer.set_split(*parts, source=table.path)
+    if reader.times is not None:
+        times, writer.time_unit = reader.times
+        writer.set_vertex_times(times)
     groups = reader.groups()
     if groups is not None:
         writer.groups = np.append(groups, np.full(num_added, -1))
@@ -142,6 +145,11 @@ def _unknown_ids(
     unknown = edges.unknown_ids(vertices.id_map)
     if len(unknown):
         example = brief(repr(unknown[0].as_py()))
+        if vertices.times is not None:
+            raise GraphError(
+                f"{table.path}: {len(unknown):,} ids such as {example} are of no vertex, and have "
+                "no dataset.time; dataset.unknown_ids=drop leaves out their edges"
+            )
         if options.missing == "refuse" and has_numbers:
             raise GraphError(
                 f"{table.path}: {len(unknown):,} ids such as {example} are of no vertex, and have "

@@ -7,7 +7,16 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from gnnscale.core import Array, Float32Array, GraphError, IntArray, brief, hardware, pyarrow
+from gnnscale.core import (
+    Array,
+    Float32Array,
+    GraphError,
+    Int64Array,
+    IntArray,
+    brief,
+    hardware,
+    pyarrow,
+)
 from gnnscale.core.artifact import files
 from gnnscale.data.readers.edge_reading import (
     MAX_THREADS,
@@ -19,6 +28,7 @@ from gnnscale.data.readers.table_options import ColumnOptions
 from gnnscale.data.readers.typed_edge_features import EdgeFeatureFile
 from gnnscale.data.tables.batch import Batch, null_mask
 from gnnscale.data.tables.table import Table, mapped
+from gnnscale.data.tables.time_columns import TimeColumn
 from gnnscale.data.tables.vertex_ids import IdMap, csv_id_type, max_id_bytes
 from gnnscale.graph import EdgeType, vertex_dtype
 
@@ -41,6 +51,7 @@ class EdgeTable:
     target: str  #: column of the destination ids
     weight: str | None = None  #: column of the weights. None: all edges weigh 1
     columns: ColumnOptions | None = None  #: columns of features. None: edges have none
+    time: TimeColumn | None = None  #: column of times. None: edges have none of their own
 
     @property
     def ends(self) -> list[tuple[str, str]]:
@@ -73,6 +84,7 @@ class ReadEdges(NamedTuple):
     src: IntArray  #: ``[num_edges]``
     dst: IntArray  #: ``[num_edges]``
     weights: Float32Array | None  #: ``[num_edges]``. None: all weigh 1
+    times: Int64Array | None  #: ``[num_edges]``. None: edges have no times of their own
 
 
 class _UnknownIds:
@@ -170,6 +182,7 @@ class _Part(NamedTuple):
     dst: Array
     weights: Float32Array | None
     features: Float32Array | None
+    times: Int64Array | None
     num_empty: int  #: edges left out, since the cell of a foreign key, or a number, is empty
     num_unknown: int  #: edges left out, since an end is no vertex
 
@@ -188,6 +201,8 @@ def read_edges(
     types = {column: _csv_type(edge, ids[name], column) for name, column in edge.ends}
     if edge.weight is not None:
         types[edge.weight] = pyarrow.float64()
+    if edge.time is not None:
+        types |= edge.time.csv_types
     dtypes = [
         vertex_dtype(ids[name].id_map.size)
         for name in (edge.edge_type.source, edge.edge_type.destination)
@@ -198,6 +213,7 @@ def read_edges(
     capacity = edge.table.num_rows() or 0
     src, dst = (_Growing(dtype, capacity) for dtype in dtypes)
     weights = None if edge.weight is None else _Growing(np.dtype(np.float32), capacity)
+    times = None if edge.time is None else _Growing(np.dtype(np.int64), capacity)
     num_edges = num_empty = num_unknown = 0
     width = 0 if file is None else file.features.num_features
     parts = _map(
@@ -214,11 +230,14 @@ def read_edges(
             dst.append(part.dst)
             if weights is not None and part.weights is not None:
                 weights.append(part.weights)
+            if times is not None and part.times is not None:
+                times.append(part.times)
             if file is not None and part.features is not None:
                 file.append(part.features)
     edge.table.problems.raise_any()
     _note(edge, num_edges, num_empty, num_unknown, changes)
-    return ReadEdges(src.values, dst.values, None if weights is None else weights.values)
+    optional = (None if array is None else array.values for array in (weights, times))
+    return ReadEdges(src.values, dst.values, *optional)
 
 
 def _read_batch(
@@ -246,12 +265,13 @@ def _read_batch(
         mask &= ~features.empty(batch)
     num_kept = int(np.count_nonzero(mask))
     src, dst = ends if num_kept == len(mask) else (vertices[mask] for vertices in ends)
-    has_values = edge.weight is not None or features is not None
+    has_values = any(values is not None for values in (edge.weight, features, edge.time))
     valid = batch.filtered(mask) if has_values else batch
     return _Part(
         *(src, dst),
         None if edge.weight is None else read_weights(valid, edge.weight),
         None if features is None else features.of_batch(valid),
+        None if edge.time is None else edge.time.read(valid),
         num_empty=num_rows - len(batch) + num_known - num_kept,
         num_unknown=len(batch) - num_known,
     )

@@ -25,6 +25,7 @@ from gnnscale.data.readers.typed_edge_reading import (
     read_edges,
     unknown_ids,
 )
+from gnnscale.data.readers.typed_times import own_edge_times, times_of_types
 from gnnscale.data.readers.vertex_reading import VertexReader
 from gnnscale.data.splits import warn_of_small_classes
 from gnnscale.data.storage.feature_writer import FeatureWriter
@@ -195,6 +196,11 @@ class TypedReading:
                 continue
             columns = self._readers[name].columns
             example, of = brief(repr(unknown[0].as_py())), brief(name)
+            if self._readers[name].times is not None:
+                raise GraphError(
+                    f"edges: {len(unknown):,} ids such as {example} are of no vertex of {of}, and "
+                    "have no time; dataset.unknown_ids=drop leaves out their edges"
+                )
             if self._options.missing == "refuse" and any(c.categories is None for c in columns):
                 raise GraphError(
                     f"edges: {len(unknown):,} ids such as {example} are of no vertex of {of}, and "
@@ -249,11 +255,14 @@ class TypedReading:
         ends: list[tuple[IntArray, IntArray]] = [(edge.src, edge.dst) for edge, _ in read]
         weights = [edge.weights for edge, _ in read]
         features = [matrix for _, matrix in read]
+        of_rows = {name: reader.times for name, reader in self._readers.items()}
+        own_times = own_edge_times(self._edges, [edge for edge, _ in read], of_rows)
         if self._options.reverse:
             types = [*types, *map(reverse_type, types)]
             ends += [(dst, src) for src, dst in ends]
             weights += weights
             features += features
+            own_times += own_times
         all_weights: list[Float32Array] | None = None
         if any(of_type is not None for of_type in weights):
             all_weights = [
@@ -264,7 +273,10 @@ class TypedReading:
         schema = GraphSchema.of(sizes, [(of.source, of.relation, of.destination) for of in types])
         has_features = any(matrix is not None for matrix in features)
         by_type = TypedFeatures(features) if has_features else None
-        return typed_topology(schema, ends, name=name, weights=all_weights, features=by_type)
+        times = times_of_types(schema, of_rows, self._edges, own_times)
+        return typed_topology(
+            schema, ends, name=name, weights=all_weights, features=by_type, times=times
+        )
 
     def _labeled(self, target: str) -> tuple[Labels, list[Int64Array] | None]:
         """Return labels and published split of the rows of type ``target``; None: no split."""

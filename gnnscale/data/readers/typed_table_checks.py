@@ -112,6 +112,22 @@ def check_edge_options(
         check_columns("edge_", (features or {}).get(key, []), (categories or {}).get(key), used)
 
 
+def check_times(
+    times: Collection[str], vertices: Mapping[str, str | None], edges: Collection[str]
+) -> None:
+    """Raise ConfigError for a key of ``times`` that is no edge type, and no type with a table."""
+    for key in times:
+        if key in edges:
+            continue
+        if key not in vertices:
+            raise ConfigError(
+                f"dataset.times: {brief(key)}: expected a type of dataset.vertices or "
+                f"dataset.edges, which are {listed([*vertices, *edges])}"
+                f"{suggestion(key, [*vertices, *edges])}"
+            )
+        check_type("times", key, vertices, needs_table=True)
+
+
 def foreign_key_types(
     keys: Mapping[str, str], vertices: Mapping[str, str | None]
 ) -> list[EdgeType]:

@@ -33,6 +33,7 @@ from gnnscale.data.readers.typed_table_checks import (
     check_edge_options,
     check_edge_types,
     check_labels,
+    check_times,
     check_vertex_options,
     foreign_key_types,
 )
@@ -43,6 +44,7 @@ from gnnscale.data.tables.categories import TrainedColumns
 from gnnscale.data.tables.feature_columns import log_columns
 from gnnscale.data.tables.label_columns import LABEL_KINDS, UNLABELED_POLICIES
 from gnnscale.data.tables.table import Table
+from gnnscale.data.tables.time_columns import TIME_UNIT_CHOICES, TimeColumn
 from gnnscale.data.tables.vertex_ids import ID_TYPES
 from gnnscale.data.typed_dataset import TypedDataset, with_random_parts
 from gnnscale.graph import EdgeType, Graph
@@ -106,6 +108,12 @@ class TypedTables(TypedDataset):
         missing: one of ``MISSING_POLICIES`` for empty cells of numbers and dates among the
             features: ``mean`` fills in the mean over the training rows, and adds a 0/1 feature
             that marks empty cells; ``drop`` leaves out their rows; ``refuse`` raises an error.
+        times: by vertex type or edge type of ``edges`` the column with the times from which its
+            vertices or edges, and their reverses, are known: dates, timestamps, or numbers in
+            ``time_unit``; no feature by default. Edges of a foreign key, and their reverses, have
+            the times of their rows. None: all are known at all times.
+        time_unit: one of ``TIME_UNIT_CHOICES``, the unit of all times, which are rounded down;
+            ``auto`` counts seconds for dates and timestamps, and refuses numbers.
         standardize: whether feature columns have mean 0 and standard deviation 1, over the training
                 vertices of labeled types, over all vertices of other types and all edges of a type.
         delimiter: one character between the values of CSV, or ``tab``.
@@ -131,6 +139,8 @@ class TypedTables(TypedDataset):
     edge_categories: dict[str, list[str]] | None = field(default=None, metadata=_BY_TYPE)
     unknown_ids: str = "vertices"
     missing: str = "mean"
+    times: dict[str, str] | None = field(default=None, metadata=_BY_TYPE)
+    time_unit: str = "auto"
     standardize: bool = False
     delimiter: str = ","
     decimal: str = "."
@@ -147,6 +157,7 @@ class TypedTables(TypedDataset):
         check_choice("dataset.id_type", self.id_type, ID_TYPES)
         check_choice("dataset.unknown_ids", self.unknown_ids, UNKNOWN_ID_POLICIES)
         check_choice("dataset.missing", self.missing, MISSING_POLICIES)
+        check_choice("dataset.time_unit", self.time_unit, TIME_UNIT_CHOICES)
         check_marks(self.delimiter, self.decimal)
         for option, files in (("vertices", self._vertex_files), ("edges", self._edge_files)):
             for key, name in files.items():
@@ -187,6 +198,7 @@ class TypedTables(TypedDataset):
         )
         edge_options = (self.ends, self.edge_features, self.edge_categories)
         check_edge_options(self._edge_files, *edge_options, weight=self.weight)
+        check_times(self.times or {}, vertices, self._edge_files)
         types = [*self._edge_types().values(), *self._foreign_key_types()]
         check_edge_types(types, vertices, reverse=self.reverse)
 
@@ -332,6 +344,8 @@ class TypedTables(TypedDataset):
                 features=(self.features or {}).get(name),
                 categories=(self.categories or {}).get(name),
                 missing=self.missing,
+                time=(self.times or {}).get(name),
+                time_unit=self.time_unit,
                 advises=self._advises,
             ),
         )
@@ -348,9 +362,10 @@ class TypedTables(TypedDataset):
             ]
             ends = (source, target)
             check_columns("edge_", features, None, ends)
+            time = (self.times or {}).get(key)
             log_unread(
                 table,
-                {*ends, weight, *features},
+                {*ends, weight, time, *features},
                 "edge_features, dataset.weight and dataset.foreign_keys",
             )
             edges.append(
@@ -361,6 +376,7 @@ class TypedTables(TypedDataset):
                     target=target,
                     weight=weight,
                     columns=self._edge_columns(key, features) if features else None,
+                    time=None if time is None else TimeColumn(table, time, self.time_unit, "times"),
                 )
             )
         if self.weight not in (None, WEIGHT) and not any(edge.weight for edge in edges):

@@ -15,7 +15,9 @@ from gnnscale.data.tables.feature_columns import FeatureColumns
 from gnnscale.data.tables.label_columns import GroupColumn, LabelColumns
 from gnnscale.data.tables.survey import Surveyed
 from gnnscale.data.tables.table import Table
+from gnnscale.data.tables.time_columns import TimeColumn, TimesOfRows
 from gnnscale.data.tables.vertex_ids import IdColumn, csv_id_type, max_id_bytes
+from gnnscale.graph import TimeUnit
 
 
 class VertexReader:
@@ -73,6 +75,10 @@ class VertexReader:
         types: dict[str, Any] = {} if survey is None else dict(survey.types)
         if self._ids is not None:
             types[self._ids] = csv_id_type(self._id_type, table.types[self._ids])
+        times = None
+        if options.time is not None:
+            times = TimesOfRows(TimeColumn(table, options.time, options.time_unit, "time"))
+            types |= times.column.csv_types
         labels = label_columns(options, table, otherwise="dataset.label=null")
         groups = None
         if labels is not None:
@@ -83,7 +89,7 @@ class VertexReader:
         if not types:  # rows are counted alone
             types[table.names[0]] = pyarrow.string()
         for batch in table.batches(list(types), types, 64 + 8 * len(types)):
-            for column in (ids, labels, groups, survey):
+            for column in (ids, labels, groups, survey, times):
                 if column is not None:
                     column.add(batch)
         if not ids.num_vertices:
@@ -91,6 +97,10 @@ class VertexReader:
         self._labels: LabelColumns | None = labels
         self._groups = groups
         self.num_vertices = ids.num_vertices  #: number of rows
+        #: times of the rows, and their unit. None: rows have no times
+        self.times: tuple[Int64Array, TimeUnit] | None = (
+            None if times is None else (times.finish(), times.column.unit)
+        )
         #: labels of the rows, and names of classes; None: the table has no labels
         self.labels: tuple[Array, list[str] | None] | None = (
             None if labels is None else labels.labels()
@@ -142,6 +152,7 @@ def _feature_names(
         otherwise = f"{table.setting('id', 'null')}, so that ids are row numbers from 0"
         table.require("id", ids, otherwise=otherwise)
     used = {ids, options.label, options.split_column, options.split_group, *other_roles}
+    used |= {options.time}
     names = options.features
     if names is None:
         names = roles.default_features(table, used, chosen)

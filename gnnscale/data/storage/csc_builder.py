@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -11,8 +11,9 @@ import numpy as np
 from gnnscale import ops
 from gnnscale.core import Array, GraphError, Int32Array, Int64Array, Pipeline, hardware, progress
 from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter
-from gnnscale.data.storage import edge_spool
-from gnnscale.graph.store_format import EDGE_ROWS, WEIGHTS, vertex_dtype
+from gnnscale.data.storage import edge_spool, edge_words
+from gnnscale.graph.store_format import EDGE_ROWS, EDGE_TIMES, WEIGHTS, vertex_dtype
+from gnnscale.graph.time_order import edge_times, sort_by_time
 
 #: Slices of edges: sources and destinations.
 _Edges: TypeAlias = "Iterator[tuple[Array, Array]]"
@@ -24,12 +25,12 @@ _VERTEX_BYTES = 24
 
 @dataclass(frozen=True)
 class SortedLists:
-    """Sorted in-neighbor lists of a vertex range, with weights and feature rows of the edges."""
+    """Sorted in-neighbor lists of a vertex range, with weights, rows and times of the edges."""
 
     first: int  #: first vertex of the range
     offsets: Int64Array  #: ``[num_vertices + 1]`` offsets into ``lists``, from 0 on
-    lists: Array  #: in-neighbors, in ascending order for each vertex
-    carried: edge_spool.EdgePayload  #: weights and rows in the order of ``lists``
+    lists: Array  #: in-neighbors, in ascending order for each vertex, with times by time first
+    carried: edge_words.EdgePayload  #: weights, rows and times in the order of ``lists``
 
 
 @dataclass
@@ -47,9 +48,10 @@ def sorted_lists(spool: edge_spool.EdgeSpool, drop_duplicates: bool) -> Iterator
     """Yield the in-neighbor lists of all vertices, range by range, from the edges in ``spool``.
 
     If ``drop_duplicates``, repeated edges become one edge with the first feature row and the sum of
-    the weights (GraphError beyond float32). Otherwise they are in the order of their feature rows
-    or, without rows, of their weights. Memory is the ``memory_bytes`` of the spool, which is
-    finished, plus 8 bytes per vertex; a single list that is larger must still fit.
+    the weights (GraphError beyond float32); edges of different times are not repeated. Otherwise
+    they are in the order of their feature rows or, without rows, of their weights. Memory is the
+    ``memory_bytes`` of the spool, which is finished, plus 8 bytes per vertex; a single list that is
+    larger must still fit.
     """
     blocks = spool.finish()
     num_threads = min(hardware.usable_cores(), _MAX_THREADS)
@@ -88,7 +90,9 @@ class _Sorter:
         self._folder = spool.folder
         self._drop_duplicates = drop_duplicates
         self._memory_bytes = memory_bytes
-        self._edge_bytes = edge_spool.EDGE_BYTES if spool.packs else self._word.itemsize
+        self._edge_bytes = edge_words.EDGE_BYTES if spool.packs else self._word.itemsize
+        if spool.has_times or spool.vertex_times is not None:
+            self._edge_bytes += edge_words.TIME_BYTES
         self._files: list[edge_spool.EdgeFile] = []
 
     def ranges(self, blocks: list[edge_spool.EdgeBlock]) -> Iterator[_Range]:
@@ -124,12 +128,16 @@ class _Sorter:
         del cursor
         drops = self._drop_duplicates and not self._spool.packs
         offsets = ops.csc_sort(offsets, out, drops, hardware.usable_cores())
-        if not self._spool.packs:
-            part.lists = SortedLists(first, offsets, out[: offsets[-1]], edge_spool.EdgePayload())
-            return
-        lists, carried = self._spool.unpacked(out)
+        if self._spool.packs:
+            lists, carried = self._spool.unpacked(out)
+        else:
+            lists, carried = out[: offsets[-1]], edge_words.EdgePayload()
         del out
-        if self._drop_duplicates:
+        times = edge_times(carried.times, self._spool.vertex_times, lists)
+        if times is not None:
+            carried = replace(carried, times=times)
+            sort_by_time(offsets, times, [lists, *carried.arrays()])
+        if self._drop_duplicates and self._spool.packs:
             offsets, lists, carried = merged(offsets, lists, carried, first)
         part.lists = SortedLists(first, offsets, lists, carried)
 
@@ -182,7 +190,7 @@ class _Sorter:
 def write_topology(
     spool: edge_spool.EdgeSpool, path: Path, *, drop_duplicates: bool
 ) -> dict[str, ArrayEntry]:
-    """Write ``indptr``, ``indices``, weights and feature rows of the edges in ``spool``.
+    """Write ``indptr``, ``indices``, weights, feature rows and times of the edges in ``spool``.
 
     Return their entries for ``meta.json``. A block that exceeds the memory is split into vertex
     ranges; an edge is written twice at most.
@@ -192,6 +200,8 @@ def write_topology(
         dtypes[WEIGHTS] = np.dtype(np.float32)
     if spool.has_rows:
         dtypes[EDGE_ROWS] = np.dtype(np.uint32)
+    if spool.has_times or spool.vertex_times is not None:
+        dtypes[EDGE_TIMES] = np.dtype(np.int64)
     written = 0
     with ExitStack() as stack:
         files = {
@@ -205,22 +215,28 @@ def write_topology(
                 files[WEIGHTS].append(part.carried.weights)
             if part.carried.rows is not None:
                 files[EDGE_ROWS].append(part.carried.rows)
+            if part.carried.times is not None:
+                files[EDGE_TIMES].append(part.carried.times)
             files["indptr"].append(part.offsets[1:] + written)
             written += len(part.lists)
         return {name: file.close() for name, file in files.items()}
 
 
 def merged(
-    offsets: Int64Array, lists: Int32Array, carried: edge_spool.EdgePayload, first: int
-) -> tuple[Int64Array, Int32Array, edge_spool.EdgePayload]:
+    offsets: Int64Array, lists: Int32Array, carried: edge_words.EdgePayload, first: int
+) -> tuple[Int64Array, Int32Array, edge_words.EdgePayload]:
     """Return in-neighbor lists (offsets, neighbors, payload) with equal neighbors merged into one.
 
-    It has their first feature row, and the sum of their weights, in float64 in the order of
-    ``lists``, so independent of the threads. ``first`` is the first vertex, for errors.
+    With times, these are of one time. The edge has their first feature row, and the sum of their
+    weights, in float64 in the order of ``lists``, so independent of the threads. ``first`` is the
+    first vertex, for errors.
     """
+    times = carried.times
     begins = np.empty(len(lists), np.bool_)  # edges that start a neighbor or a list
     begins[:1] = True
     np.not_equal(lists[1:], lists[:-1], out=begins[1:])
+    if times is not None:
+        begins[1:] |= times[1:] != times[:-1]
     begins[offsets[:-1][offsets[:-1] < len(lists)]] = True
     if begins.all():
         return offsets, lists, carried
@@ -241,4 +257,5 @@ def merged(
     rows = None if carried.rows is None else carried.rows[first_edges]
     # Every list starts a run of equal neighbors; an empty list starts at the next run.
     new_offsets: Int64Array = np.searchsorted(first_edges, offsets)
-    return new_offsets, lists[first_edges], edge_spool.EdgePayload(weights, rows)
+    times = None if times is None else times[first_edges]
+    return new_offsets, lists[first_edges], edge_words.EdgePayload(weights, rows, times)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,44 +11,13 @@ import numpy as np
 from gnnscale import ops
 from gnnscale.core import Array, GraphError, hardware
 from gnnscale.core.artifact.npy import NpyWriter, map_npy
-from gnnscale.core.types import Float32Array, Int32Array, Int64Array, UInt32Array
+from gnnscale.core.types import Float32Array, Int64Array, UInt32Array
+from gnnscale.data.storage.edge_words import EdgePayload, packed, unpacked, weight_bits
 from gnnscale.graph.store_format import vertex_dtype
 
 _SLICE_EDGES = 1 << 20
 #: Write buffer that combines small slices of edges.
 _BUFFER_BYTES = 64 << 10
-
-
-#: Bytes of memory per edge while words are unpacked and repeated edges merged.
-EDGE_BYTES = 40
-
-_CARRIED_BITS = 32
-
-
-@dataclass(frozen=True)
-class EdgePayload:
-    """Weights and feature row numbers of edges, ``[num_edges]`` each; None if edges lack them."""
-
-    weights: Float32Array | None = None  #: None: edges have no weights
-    rows: UInt32Array | None = None  #: rows of edge features. None: edges have no features.
-
-
-def weight_bits(weights: Float32Array) -> UInt32Array:
-    """Return finite, non-negative ``weights`` as uint32 bits, which sort like the weights."""
-    # Adding plus zero clears the sign bit of minus zero.
-    bits: UInt32Array = (weights + np.float32(0)).view(np.uint32)
-    return bits
-
-
-def packed(src: Int64Array, carried: UInt32Array) -> Int64Array:
-    """Return words with ``src`` (below 2^31) above 32 bits of ``carried``; they sort like pairs."""
-    words: Int64Array = (src << _CARRIED_BITS) | carried
-    return words
-
-
-def unpacked(words: Int64Array) -> tuple[Int32Array, UInt32Array]:
-    """Return the sources and the 32 carried bits of ``words`` that ``packed`` returned."""
-    return (words >> _CARRIED_BITS).astype(np.int32), words.astype(np.uint32)
 
 
 class EdgeFile:
@@ -186,7 +154,7 @@ class EdgeSpool:
         self.num_edges = 0  #: edges in the blocks
         self.held_bytes = 0  #: bytes of the edges in memory
         self.folder = folder
-        self._weights_file = folder / "row_weights"
+        self._weights_file, self._times_file = folder / "row_weights", folder / "row_times"
         self._undirected = undirected
         self._keeps_loops = self_loops == "keep"
         self._dtype = vertex_dtype(num_vertices)
@@ -201,28 +169,41 @@ class EdgeSpool:
         self._slab_used = 0  #: edges in use of the last allocation
         self.weighted: bool | None = None  #: whether edges have weights; None before ``add``
         self.has_rows = False  #: whether edges have rows of features
-        self.num_rows = 0  #: number of rows of edge features
-        #: Weights of edges with rows, by row number, which is all that a word carries.
+        self.has_times = False  #: whether edges have times of their own
+        self.num_rows = 0  #: number of edges with a row number
+        #: ``[num_vertices]`` times from which vertices are known. None: always
+        self.vertex_times: Int64Array | None = None
+        #: Weights and times of edges with rows, by row number, which is all that a word carries.
         self._row_weights: NpyWriter | None = None
+        self._row_times: NpyWriter | None = None
 
     def add(
-        self, src: Array, dst: Array, weights: Float32Array | None = None, has_rows: bool = False
+        self,
+        src: Array,
+        dst: Array,
+        weights: Float32Array | None = None,
+        has_rows: bool = False,
+        times: Int64Array | None = None,
     ) -> None:
         """Append edges ``[num_edges]``; if ``has_rows``, each takes the next feature row number.
 
-        All calls have weights, or none; rows likewise. With either, GraphError beyond 2^31 - 1
-        vertices.
+        All calls have weights, or none; rows and times likewise. With any, GraphError beyond
+        2^31 - 1 vertices.
         """
+        has_times = times is not None
         if self.weighted is None:
-            self._open(weights is not None, has_rows)
-        assert (self.weighted, self.has_rows) == (weights is not None, has_rows)
+            self._open(weights is not None, has_rows, has_times)
+        given = weights is not None, has_rows, has_times
+        assert (self.weighted, self.has_rows, self.has_times) == given
         columns = [src, dst]
-        if has_rows:
+        if self.numbers_edges:
             rows = np.arange(self.num_rows, self.num_rows + len(src), dtype=np.int64)
             columns.append(rows.astype(np.uint32))
             self.num_rows += len(src)
             if weights is not None and self._row_weights is not None:
                 self._row_weights.append(weights)
+            if times is not None and self._row_times is not None:
+                self._row_times.append(times)
         elif weights is not None:
             columns.append(weight_bits(weights))
         first = 0
@@ -240,15 +221,17 @@ class EdgeSpool:
         count, self._num_buffered = self._num_buffered, 0
         self._add(*(waiting[:count] for waiting in self._buffer))
 
-    def _open(self, weighted: bool, has_rows: bool) -> None:
-        if (weighted or has_rows) and self._dtype.itemsize > 4:
+    def _open(self, weighted: bool, has_rows: bool, has_times: bool) -> None:
+        if (weighted or has_rows or has_times) and self._dtype.itemsize > 4:
+            what = "features" if has_rows else "times" if has_times else "weights"
             raise GraphError(
-                f"expected up to {2**31 - 1} vertices with {'features' if has_rows else 'weights'} "
-                f"of edges, got {self.num_vertices}"
+                f"expected up to {2**31 - 1} vertices with {what} of edges, got {self.num_vertices}"
             )
-        self.weighted, self.has_rows = weighted, has_rows
-        if weighted and has_rows:
+        self.weighted, self.has_rows, self.has_times = weighted, has_rows, has_times
+        if weighted and self.numbers_edges:
             self._row_weights = NpyWriter(self._weights_file, np.dtype(np.float32))
+        if has_times:
+            self._row_times = NpyWriter(self._times_file, np.dtype(np.int64))
         self._slab = np.empty((2, 0), self.word)
         self._buffer = [np.empty(_SLICE_EDGES, self.word) for _ in range(2)]
         if self.packs:
@@ -260,9 +243,14 @@ class EdgeSpool:
         ]
 
     @property
+    def numbers_edges(self) -> bool:
+        """Whether each edge has a row number, by which its features and times are looked up."""
+        return self.has_rows or self.has_times
+
+    @property
     def packs(self) -> bool:
-        """Whether a stored source is a word with the edge's feature row, or else its weight."""
-        return bool(self.weighted or self.has_rows)
+        """Whether a stored source is a word with the edge's row number, or else its weight."""
+        return bool(self.weighted or self.numbers_edges)
 
     @property
     def word(self) -> np.dtype[Any]:
@@ -281,13 +269,21 @@ class EdgeSpool:
         return packed(vertices, np.repeat(carried, len(vertices)))
 
     def unpacked(self, words: Int64Array) -> tuple[Array, EdgePayload]:
-        """Return sources, and weights and feature rows, of packed ``words``; after ``finish``."""
+        """Return sources, and weights, feature rows and times, of packed ``words``.
+
+        Call it after ``finish``.
+        """
         sources, carried = unpacked(words)
-        if not self.has_rows:
+        if not self.numbers_edges:
             return sources, EdgePayload(weights=carried.view(np.float32))
-        if self._row_weights is None:
-            return sources, EdgePayload(rows=carried)
-        return sources, EdgePayload(np.asarray(map_npy(self._weights_file))[carried], carried)
+        weights, times = (
+            None if file is None else np.asarray(map_npy(path))[carried]
+            for file, path in (
+                (self._row_weights, self._weights_file),
+                (self._row_times, self._times_file),
+            )
+        )
+        return sources, EdgePayload(weights, carried if self.has_rows else None, times)
 
     def _add(self, src: Array, dst: Array, carried: UInt32Array | None = None) -> None:
         if self._keeps_loops and not self._undirected:
@@ -346,12 +342,14 @@ class EdgeSpool:
     def finish(self) -> list[EdgeBlock]:
         """Return the blocks in vertex order, all in memory or all on disk; no edge may follow."""
         if self.weighted is None:
-            self._open(False, False)
+            self._open(False, False, False)
         self._flush()
         if self._row_weights is not None:
             if self.adds_loops:
                 self._row_weights.append(np.ones(1, np.float32))
             self._row_weights.close()
+        if self._row_times is not None:
+            self._row_times.close()
         self._buffer = []
         if self._spills:
             self._spill()
@@ -362,6 +360,10 @@ class EdgeSpool:
         """Close and remove the temporary files."""
         for block in self._blocks:
             block.close()
-        if self._row_weights is not None:
-            self._row_weights.__exit__()
-            self._weights_file.unlink(missing_ok=True)
+        for file, path in (
+            (self._row_weights, self._weights_file),
+            (self._row_times, self._times_file),
+        ):
+            if file is not None:
+                file.__exit__()
+                path.unlink(missing_ok=True)

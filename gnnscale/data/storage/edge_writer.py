@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, GraphError, IntArray, track
+from gnnscale.core import Array, GraphError, Int64Array, IntArray, track
 from gnnscale.core.artifact.files import check_space
 from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter, check_array, map_npy, write_array
 from gnnscale.data import validation
@@ -83,16 +83,27 @@ class EdgeWriter:
             memory_bytes=self._options.memory_bytes,
         )
 
+    def set_vertex_times(self, times: Int64Array) -> None:
+        """Set the times of all vertices ``[num_vertices]``, before the topology is written."""
+        self._require_spool("the graph").vertex_times = times
+
     def add(
-        self, src: Array, dst: Array, weights: Array | None, features: Array | None, source: object
+        self,
+        src: Array,
+        dst: Array,
+        weights: Array | None,
+        features: Array | None,
+        source: object,
+        times: Int64Array | None = None,
     ) -> None:
-        """Append edges, with weights and features unless None; GraphError: one is not valid."""
+        """Append edges, with weights, features and times unless None; GraphError: not valid."""
         spool = self._require_spool(source)
         validation.check_ids(src, spool.num_vertices, source)
         validation.check_ids(dst, spool.num_vertices, source)
         if spool.weighted is not None:
             _check_consistent("weights", spool.weighted, weights, source)
             _check_consistent("features", spool.has_rows, features, source)
+            _check_consistent("times", spool.has_times, times, source)
         if weights is not None:
             weights = validation.check_weights(weights, len(src), source)
         if features is not None or self.lists_edges:
@@ -100,7 +111,7 @@ class EdgeWriter:
                 dtype = vertex_dtype(spool.num_vertices)
                 self._published = PublishedEdges(self._path, dtype, features, source)
             self._published.append(src, dst, features, source)
-        spool.add(src, dst, weights, features is not None)
+        spool.add(src, dst, weights, features is not None, times)
 
     def write_topology(self) -> None:
         """Write in-neighbor lists, edge ends and features, once; then remove temporary files."""
@@ -110,6 +121,9 @@ class EdgeWriter:
         self.arrays |= write_topology(
             spool, self._path, drop_duplicates=self._options.drop_duplicates
         )
+        if spool.vertex_times is not None:
+            file = self._path / f"{store_format.VERTEX_TIMES}.npy"
+            self.arrays[store_format.VERTEX_TIMES] = write_array(file, spool.vertex_times)
         if self._published is not None:
             # Loops that are added share one row of zeros.
             self.arrays |= self._published.finish(num_zeros=int(spool.adds_loops))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gnnscale.core import ConfigError, check_choice, check_range
 from gnnscale.core.artifact import files
-from gnnscale.data.storage import edge_spool
+from gnnscale.data.storage import edge_spool, edge_words
 from gnnscale.graph import FEATURE_DTYPES, vertex_dtype
 
 _LOG = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class StoreOptions:
         itemsize = vertex_dtype(num_vertices).itemsize
         word = 8 if edge_bytes else itemsize
         if memory is None:
-            sorting = (2 * word + (edge_spool.EDGE_BYTES if edge_bytes else word)) * stored
+            sorting = (2 * word + (edge_words.EDGE_BYTES if edge_bytes else word)) * stored
             memory = 32 * num_vertices + min(sorting + 24 * num_vertices, self.memory_bytes)
             memory += min(_SLICES_BYTES, 64 * stored + 4 * vertex_bytes * num_vertices)
         disk = num_vertices * (vertex_bytes + 8 + itemsize) + stored * (itemsize + edge_bytes)

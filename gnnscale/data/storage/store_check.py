@@ -24,7 +24,8 @@ _LATER = {
     **dict.fromkeys(("categories", "edge_features", "edge_categories", "edge_label"), None),
     **{"edge_label_kind": "auto", "edge_split_column": "split", "edge_split_by": "pair"},
     **{"split_group": None, "unknown_ids": "vertices", "missing": "mean", "decimal": "."},
-    **{"standardize": False, "unlabelled": "refuse"},
+    **{"standardize": False, "unlabelled": "refuse", "time_unit": "auto"},
+    **dict.fromkeys(("time", "edge_time", "times"), None),
 }
 
 

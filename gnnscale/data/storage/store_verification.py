@@ -9,7 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, Float32Array, GraphError, IntArray, UInt32Array, one_line, track
+from gnnscale.core import (
+    Array,
+    Float32Array,
+    GraphError,
+    Int64Array,
+    IntArray,
+    UInt32Array,
+    one_line,
+    track,
+)
 from gnnscale.core.artifact.npy import SLICE_BYTES, read_slices
 from gnnscale.data.tables.vertex_ids import check_ids_file, read_ids
 from gnnscale.graph import (
@@ -22,6 +31,8 @@ from gnnscale.graph import (
     store_format,
     store_meta,
 )
+from gnnscale.graph.time_order import order_problem
+from gnnscale.graph.timed_store import timed_arrays
 from gnnscale.graph.typed_edge_store import wrong_row
 
 
@@ -37,8 +48,9 @@ def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
     """Read every byte of a graph store and return the result of each check of its files.
 
     The first check is ``Graph.open``; if it fails, no other follows. Then arrays are read for their
-    checksums, sorted neighbors in range, finite features, finite and non-negative edge weights, and
-    edge rows and ends in range; and the file of vertex ids for its checksum.
+    checksums, sorted neighbors in range (by time, if there are times), finite features, finite and
+    non-negative edge weights, and edge rows and ends in range; and the file of vertex ids for its
+    checksum.
 
     Args:
         path: directory of the graph store.
@@ -102,6 +114,7 @@ def _array_checks(
 def _array(graph: Graph, name: str) -> Array:
     """Return the array of a graph that its store has under ``name``."""
     features, arrays = graph.features, graph.edges.arrays() | graph.label_arrays
+    arrays |= timed_arrays(graph.times, graph.rows)
     array = arrays.get(name)
     if array is not None:
         return array
@@ -129,6 +142,8 @@ def _neighbor_problem(first: int, ids: IntArray, graph: Graph) -> str | None:
         )
     if graph.types is not None and (message := _type_problem(first, ids, graph)) is not None:
         return message
+    if graph.times is not None:  # the check of the times has that of the order
+        return None
     previous = graph.indices[first - 1 : first] if first else ids[:0]
     # A neighbor may be smaller than the previous one only at the start of a list.
     falls = np.flatnonzero(np.diff(np.concatenate([previous, ids])) < 0) + first + 1 - len(previous)
@@ -137,6 +152,14 @@ def _neighbor_problem(first: int, ids: IntArray, graph: Graph) -> str | None:
         edge = int(falls[(starts != falls).argmax()])
         return f"the neighbors of vertex {_owner(edge, graph)} are not sorted"
     return None
+
+
+def _order_problem(first: int, times: Int64Array, graph: Graph) -> str | None:
+    """Return a message on the first list of the graph out of order, or None; at the first slice."""
+    if first:
+        return None
+    assert graph.times is not None
+    return order_problem(graph.indptr, graph.indices, graph.times.edges, graph.schema)
 
 
 def _type_problem(first: int, ids: IntArray, graph: Graph) -> str | None:
@@ -249,4 +272,5 @@ _PROPERTIES: dict[str, tuple[str, _Problem]] = {
         lambda first, rows, graph: _feature_problem(first, rows, "float32", "row"),
     ),
     store_format.EDGE_ENDS: ("all in range", _end_problem),
+    store_format.EDGE_TIMES: ("lists sorted by time, then by source", _order_problem),
 }

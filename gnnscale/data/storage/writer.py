@@ -16,7 +16,7 @@ from gnnscale.data.storage.edge_writer import EdgeWriter
 from gnnscale.data.storage.feature_writer import FeatureWriter, stored_type
 from gnnscale.data.storage.options import StoreOptions
 from gnnscale.data.storage.store_check import RawFile
-from gnnscale.graph import store_meta, vertex_dtype
+from gnnscale.graph import TimeUnit, store_meta, vertex_dtype
 
 SPLITS = ("train", "valid", "test")
 
@@ -39,6 +39,8 @@ class StoreWriter:
         self.notes: dict[str, Any] = {}  #: further entries of ``meta.json``
         #: group of each vertex ``[num_vertices]``, for a random split; negative: its own group
         self.groups: Array | None = None
+        #: unit of the times of vertices and edges. None: they have no times
+        self.time_unit: TimeUnit | None = None
         self.edges = EdgeWriter(path, options, self.notes, advises=advises)
         self._features = FeatureWriter(path, options, self.notes, advises=advises)
         self._labels: Labels | None = None
@@ -77,15 +79,21 @@ class StoreWriter:
         *,
         weights: Array | None = None,
         features: Array | None = None,
+        times: Int64Array | None = None,
         source: object,
     ) -> None:
         """Append edges; ``src[i]`` sends messages to ``dst[i]``, integers ``[num_edges]``.
 
         ``weights`` ``[num_edges]`` are finite and not negative (None: all are 1), ``features``
-        ``[num_edges, num_edge_features]`` finite (None: edges have no features); both are in all
-        calls or in none. GraphError, naming ``source``, for other ids, weights or features.
+        ``[num_edges, num_edge_features]`` finite (None: edges have no features), ``times``
+        ``[num_edges]`` in ``time_unit`` (None: edges have none of their own); each is in all calls
+        or in none. GraphError, naming ``source``, for other ids, weights or features.
         """
-        self.edges.add(src, dst, weights, features, source)
+        self.edges.add(src, dst, weights, features, source, times)
+
+    def set_vertex_times(self, times: Int64Array) -> None:
+        """Set the times ``[num_vertices]`` from which vertices are known, before ``finish``."""
+        self.edges.set_vertex_times(times)
 
     def build_topology(self) -> tuple[Int64Array, IntArray]:
         """Write and return ``indptr`` and ``indices``, mapped; no edge may follow."""
@@ -199,6 +207,7 @@ class StoreWriter:
             num_features=features.num_features,
             metric=labels.metric,
             edge_labels=edge_labels,
+            times=None if self.time_unit is None else {"unit": self.time_unit},
             source=source,
             options=dict(options),
             raw=[asdict(file) for file in raw],

@@ -15,6 +15,7 @@ _CLASSES = {
     **{"board": ("designs", "Boards"), "vendor": ("designs", "VendorReports")},
     **{"degrees": ("hardware", "DegreeFiles"), "rows": ("graphs", "RowStores")},
     **{"typed_store": ("typed_graphs", "TypedStores")},
+    **{"timed_store": ("timed_graphs", "TimedStores")},
     **{"typed_readers": ("typed_graphs", "TypedReaders")},
     **{"ops": ("ops", "Ops"), "commands": ("commands", "Commands")},
 }

@@ -9,7 +9,8 @@ from gnnscale import api
 from gnnscale.api.hitgnn.input_graph import as_dataset, as_graph
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data import from_arrays, from_networkx, read_classes, read_ids
-from gnnscale.graph import Graph, GraphSchema
+from gnnscale.data.task_rows import with_rows
+from gnnscale.graph import Graph, GraphSchema, TaskRows
 
 
 @pytest.fixture
@@ -52,6 +53,18 @@ def test_a_store_is_taken_as_it_is(graph: Graph, home: Path, tmp_path: Path) -> 
     other = as_dataset(moved).config.open()
     assert other.path != store
     assert other.test_idx.tolist() == [1, 3]
+
+
+def test_times_and_rows_are_of_the_content(graph: Graph, tmp_path: Path) -> None:
+    ends = np.repeat(np.arange(4), np.diff(graph.indptr))
+    timed = from_arrays((graph.indices, ends), graph.features, edge_times=[3, 1, 2, 4])
+    rows = TaskRows(name="", vertices=[1], cutoffs=[9], labels=[0], num_classes=1)
+    graphs = [timed, replace(timed, times=replace(timed.times, unit="ms")), with_rows(timed, rows)]
+    stores = [as_dataset(each).config.store for each in graphs]
+    assert len(set(stores)) == 3
+    opened = Graph.open(stores[2])
+    assert as_dataset(opened).config.store == stores[2]
+    assert as_dataset(replace(opened, rows=None)).config.store == stores[0]
 
 
 @pytest.mark.long

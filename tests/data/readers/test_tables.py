@@ -1060,3 +1060,96 @@ def test_a_graph_to_predict_is_read_by_the_options_of_the_run(tables):
     store = tables(name="own", store=str(tables().raw_path() / "own"))
     store.prepare()
     assert store.with_options(run, ()) is store
+
+
+TIMED_VERTICES = "id,label,joined,a\n70,0,1970-01-03,1\n5,1,1970-01-01,3\n-8,1,1970-01-02,5\n"
+TIMED_EDGES = (
+    "source,target,at,weight,fee\n"
+    "70,5,1970-01-02,1,10\n70,5,1970-01-05,2,20\n-8,5,1970-01-04,3,30\n-8,5,1970-01-04,4,40\n"
+    "5,70,1970-01-01 12:00:00,5,50\n"
+)
+
+
+def hours(times):
+    return [time // 3600 for time in times.tolist()]
+
+
+@pytest.mark.parametrize("more", [{}, {"edge_features": ["fee"]}, {"weight": None}])
+def test_lists_ascend_by_time_and_repeated_edges_of_two_times_stay(tables, more):
+    """Vertex 0 sends to 1 from its own second day on, and again on the fourth."""
+    options = {"time": "joined", "edge_time": "at", "label": None} | more
+    graph = tables(TIMED_VERTICES, TIMED_EDGES, **options).open()
+    assert lists(graph) == [[1], [0, 2, 0], []]
+    assert (graph.times.unit, hours(graph.times.edges)) == ("s", [12, 48, 72, 96])
+    assert hours(graph.times.vertices) == [48, 0, 24]
+    assert graph.num_features == 2  # label and a, not the times
+    if "weight" not in more:
+        assert graph.edge_weights.tolist() == [5, 1, 7, 2]
+    if "edge_features" in more:
+        assert graph.edge_features[graph.edge_rows].tolist() == [[50], [10], [30], [20]]
+    assert [check.problem for check in verify_store(graph.path) if check.problem] == []
+    assert graph.path.joinpath("row_times").exists() is False
+
+
+def test_times_of_vertices_or_edges_alone(tables):
+    options = {"label": None, "weight": None}
+    known = tables(TIMED_VERTICES, TIMED_EDGES, **options, time="joined", self_loops="add").open()
+    assert lists(known) == [[1, 0], [1, 2, 0], [2]]
+    assert hours(known.times.edges) == [0, 48, 0, 24, 48, 24]
+    of_edges = tables(
+        TIMED_VERTICES, TIMED_EDGES, **options, edge_time="at", time_unit="day", undirected=True
+    ).open()
+    assert (of_edges.times.unit, of_edges.times.vertices) == ("day", None)
+    assert lists(of_edges) == [[1, 1, 1], [0, 0, 2, 0], [1]]
+    assert of_edges.times.edges.tolist() == [0, 1, 4, 0, 1, 3, 4, 3]
+
+
+def test_a_store_in_little_memory_is_the_same(tables):
+    rng = np.random.default_rng(0)
+    ends, at = rng.integers(0, 50, (2, 4000)), rng.integers(0, 30, 4000)
+    vertices = {"id": np.arange(50), "born": rng.integers(0, 30, 50)}
+    edges = {"source": ends[0], "target": ends[1], "at": at, "weight": np.ones(4000)}
+    options = {"label": None, "time": "born", "edge_time": "at", "time_unit": "step"}
+    graph = tables(vertices, edges, **options, drop_duplicates=False).open()
+    known = np.maximum(at, vertices["born"][ends[0]])
+    order = np.lexsort((ends[0], known, ends[1]))
+    assert graph.indices.tolist() == ends[0][order].tolist()
+    assert graph.times.edges.tolist() == known[order].tolist()
+    small = tables(vertices, edges, **options, drop_duplicates=False, memory_bytes=1 << 16).open()
+    assert np.array_equal(small.indices, graph.indices)
+    assert np.array_equal(small.times.edges, graph.times.edges)
+    distinct = tables(vertices, edges, **options).open()
+    triples = set(zip(ends[1].tolist(), known.tolist(), ends[0].tolist(), strict=True))
+    owners = np.repeat(np.arange(50), np.diff(distinct.indptr))
+    assert sorted(triples) == list(
+        zip(owners.tolist(), distinct.times.edges.tolist(), distinct.indices.tolist(), strict=True)
+    )
+    assert distinct.edge_weights.sum() == 4000
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"edge_time": "at", "self_loops": "add"},
+            "dataset.self_loops=add: expected keep or remove w",
+        ),
+        ({"time_unit": "h"}, "dataset.time_unit=h"),
+        ({"time": "a"}, "column 'a' (dataset.time) holds numbers (int64): expected their unit as"),
+        ({"time": "born"}, "has no column 'born' (dataset.time), it has id, label, joined, a"),
+        ({"edge_time": "fee"}, "column 'fee' (dataset.edge_time) holds numbers"),
+    ],
+)
+def test_bad_times(tables, options, message):
+    with pytest.raises((GraphError, ConfigError)) as error:
+        tables(TIMED_VERTICES, TIMED_EDGES, label=None, **options).prepare()
+    assert message in str(error.value)
+
+
+def test_ids_of_no_vertex_have_no_time(tables):
+    edges = TIMED_EDGES + "9,5,1970-01-02,1,10\n"
+    options = {"label": None, "time": "joined"}
+    message = refusal(tables(TIMED_VERTICES, edges, **options))
+    assert "1 ids such as 9 are of no vertex, and have no dataset.time; dataset.unknown" in message
+    graph = tables(TIMED_VERTICES, edges, **options, unknown_ids="drop").open()
+    assert len(graph.times.vertices) == graph.num_vertices == 3

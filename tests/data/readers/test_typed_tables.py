@@ -14,7 +14,7 @@ from gnnscale.data import TypedTables, read_classes, read_ids, verify_store
 from gnnscale.data.frames import from_tables
 from gnnscale.data.storage.standardize import ColumnScaling
 from gnnscale.data.tables.feature_columns import read_type_columns
-from gnnscale.graph import Graph
+from gnnscale.graph import NO_TIME, Graph
 
 USERS = (
     "id,age,town,churned,split\n"
@@ -461,3 +461,107 @@ def test_problems_of_all_tables_are_shown(shop: Any) -> None:
         "row 3: id is empty",
     ):
         assert problem in str(error.value)
+
+
+def test_times_by_type(shop: Any) -> None:
+    """Orders are known from their day on, but no sooner than their users or items."""
+    users = "id,joined\nann,2001-01-02\nbob,2001-01-01\n"
+    orders = (
+        "user_id,item_id,at\nann,10,2001-01-01\nann,20,2001-01-05\nbob,10,2001-01-01\n"
+        "ann,10,2001-01-04\n"
+    )
+    graph = shop(
+        users,
+        orders=orders,
+        target=None,
+        label=None,
+        times={"user": "joined", "user-buys-item": "at"},
+        time_unit="day",
+    ).open()
+    first = int(np.datetime64("2001-01-01", "D").astype(np.int64))
+    assert graph.times.unit == "day"
+    vertices = graph.times.vertices
+    assert (vertices[:2] - first).tolist() == [1, 0]
+    assert (vertices[2:] == NO_TIME).all()
+    assert lists(graph) == {
+        "user-buys-item": [[1, 0, 0], [0], []],
+        "item-rev_buys-user": [[2, 2, 3], [2]],
+    }
+    by_row = np.split(graph.times.edges - first, graph.indptr[1:-1])
+    # Users 0 and 1: reverses of the orders; items: ann's first order waits for ann.
+    assert [part.tolist() for part in by_row] == [[0, 3, 4], [0], [0, 1, 3], [4], []]
+    assert graph.feature_widths(edges=False)["user"] == 0
+
+
+def test_edges_of_a_foreign_key_have_the_times_of_their_rows(shop: Any) -> None:
+    orders = "id,user_id,item_id,at\n1,ann,10,7\n2,ann,20,5\n3,,20,6\n"
+    graph = shop(
+        orders=orders,
+        vertices={"user": "users.csv", "item": "items.csv", "order": "orders.csv"},
+        edges=None,
+        foreign_keys={"order.user_id": "user", "order.item_id": "item"},
+        target=None,
+        label=None,
+        times={"order": "at"},
+        time_unit="step",
+    ).open()
+    # Users 0 to 3, items 4 to 6, orders 7 to 9.
+    expected = {
+        "order-user_id-user": ([[8, 7], [], [], []], [[5, 7], [], [], []]),
+        "order-item_id-item": ([[7], [8, 9], []], [[7], [5, 6], []]),
+        "user-rev_user_id-order": ([[0], [0], []], [[7], [5], []]),
+        "item-rev_item_id-order": ([[4], [5], [5]], [[7], [5], [6]]),
+    }
+    times = [row.tolist() for row in np.split(graph.times.edges, graph.indptr[1:-1])]
+    for number, edge_type in enumerate(graph.schema.edge_types):
+        assert lists(graph)[str(edge_type)] == expected[str(edge_type)][0]
+        assert times[graph.schema.rows(number)] == expected[str(edge_type)][1]
+    assert graph.times.vertices[7:].tolist() == [7, 5, 6]
+    assert graph.feature_widths(edges=False)["order"] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"times": {"shop": "at"}},
+            "dataset.times: shop: expected a type of dataset.vertices or da",
+        ),
+        ({"times": {"item": "price"}}, r"column 'price' \(dataset.time\) holds numbers"),
+        ({"times": {"user-buys-item": "when"}}, r"has no column 'when' \(dataset.times\)"),
+        ({"time_unit": "h"}, "dataset.time_unit=h"),
+        (
+            {"times": {"tag": "at"}, "vertices": SHOP["vertices"] | {"tag": None}},
+            "dataset.times: tag: expected a type with a table",
+        ),
+    ],
+)
+def test_bad_times(shop: Any, options: Any, message: str) -> None:
+    with pytest.raises((GraphError, ConfigError), match=message):
+        shop(**options).prepare()
+
+
+def test_ids_of_no_vertex_have_no_time(shop: Any) -> None:
+    users = "id,joined\nann,2001-01-02\n"
+    options = {"target": None, "label": None, "times": {"user": "joined"}}
+    with pytest.raises(
+        GraphError, match="1 ids such as 'cid' are of no vertex of user, and have no t"
+    ):
+        shop(users, **options).prepare()
+
+
+def test_times_of_frames() -> None:
+    users = pd.DataFrame({"id": ["a", "b"]})
+    trades = pd.DataFrame(
+        {
+            "source": ["a", "b"],
+            "target": ["b", "b"],
+            "at": pd.to_datetime(["2001-01-01", "2000-01-01"], utc=True),
+        }
+    )
+    triple = ("user", "pays", "user")
+    graph = from_tables({"user": users}, {triple: trades}, times={triple: "at"}, reverse=False)
+    assert graph.indices.tolist() == [1, 0]
+    assert graph.times.edges.tolist() == [946_684_800, 978_307_200]
+    plain = from_tables(users, trades, edge_time="at")
+    assert plain.times.edges.tolist() == [946_684_800, 978_307_200]

@@ -5,7 +5,7 @@ import pytest
 
 from gnnscale.core.errors import GraphError
 from gnnscale.data.storage.csc_builder import merged
-from gnnscale.data.storage.edge_spool import EDGE_BYTES, EdgePayload, packed, unpacked, weight_bits
+from gnnscale.data.storage.edge_words import EDGE_BYTES, EdgePayload, packed, unpacked, weight_bits
 
 
 def test_words_are_ordered_by_source_then_by_weight() -> None:
