@@ -12,6 +12,7 @@ from gnnscale import ops
 from gnnscale.api.loader.formats import Sampling
 from gnnscale.api.loader.loader_data import AlignedRows, names_in_batches
 from gnnscale.api.loader.seeds import TypedSeeds
+from gnnscale.api.loader.trees import SeedTrees
 from gnnscale.api.loader.typed_data import TypedLoaderData
 from gnnscale.core import Array, Int64Array, import_dgl
 from gnnscale.graph import EdgeType
@@ -31,7 +32,7 @@ class _TypedReader:
         self.sampling = sampling
         self.schema = data.graph.schema
         self._fanouts = fanouts
-        self._sampler = ops.NativeSampler(data.graph)
+        self._sampler = sampling.open(data.graph)
         self._has_ids = data.graph.edge_ids is not None
         #: by vertex or edge type its attributes, by their names in batches
         self._rows: dict[Any, dict[str, AlignedRows]] = {}
@@ -42,10 +43,13 @@ class _TypedReader:
                 )
                 self._rows[key] = {names[name]: values for name, values in rows.items()}
 
-    def sample(self, seeds: Array, step: int, *, only_new: bool) -> TypedSample:
+    def sample(
+        self, seeds: Array, step: int, *, only_new: bool, trees: SeedTrees | None = None
+    ) -> TypedSample:
         """Return vertices and hops sampled from ``seeds``, fixed by ``step`` and the loader's seed.
 
-        A hop expands all vertices so far, or with ``only_new`` those of the last hop.
+        A hop expands all vertices so far, or with ``only_new`` those of the last hop. ``trees`` are
+        those of the seeds. None: seeds share one subgraph.
         """
         sampling = self.sampling
         return self._sampler.sample_typed(
@@ -58,6 +62,7 @@ class _TypedReader:
             only_new=only_new,
             by_weight=sampling.by_weight,
             edge_positions=self._has_ids,
+            **sampling.as_of(trees),
         )
 
     def vertices(self, sampled: TypedSample) -> dict[str, torch.Tensor]:
@@ -71,6 +76,12 @@ class _TypedReader:
             ids[vertex_type.name] = n_id
             offset += size
         return ids
+
+    def tree_numbers(self, sampled: TypedSample, trees: SeedTrees) -> list[torch.Tensor]:
+        """Return by vertex type the number of each sampled vertex's tree."""
+        assert sampled.trees is not None
+        numbers = self.sampling.tree_numbers(trees, sampled.trees)
+        return list(torch.split(numbers, sampled.type_sizes[-1]))
 
     def edge_ids(self, hops: Sequence[SampledHop]) -> torch.Tensor | None:
         """Return the ids of the edges of ``hops``, all of one edge type; None: not in batches."""
@@ -122,23 +133,37 @@ class HeteroFormat:
         self._seed_types = () if seeds is None else seeds.types
         self._reader = _TypedReader(data, sampling, fanouts, for_dgl=False)
 
-    def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
+    def batch(
+        self, seeds: Array, input_ids: Int64Array, step: int, cutoffs: Int64Array | None = None
+    ) -> Any:
         """Return the batch of ``seeds``, global ids, with the ``input_id`` of each.
 
-        ``step`` fixes random choices.
+        ``step`` fixes random choices. ``cutoffs`` are those of the seeds' trees, which are numbered
+        type after type. None: seeds have no trees.
         """
-        batch, schema = self.subgraph(seeds, step), self._reader.schema
-        types = schema.type_of(seeds)
+        schema, sampling = self._reader.schema, self._reader.sampling
+        types, trees = schema.type_of(seeds), None
+        if cutoffs is not None:
+            order = np.argsort(types, kind="stable")
+            seeds, input_ids, types = seeds[order], input_ids[order], types[order]
+            trees = SeedTrees.in_order(cutoffs[order])
+        batch = self.subgraph(seeds, step, trees)
         for number in self._seed_types:
-            input_id = torch.from_numpy(input_ids[types == number])
+            is_type = types == number
+            input_id = torch.from_numpy(input_ids[is_type])
             store = batch[schema.vertex_types[number].name]
             _add(store, {"input_id": input_id, "batch_size": len(input_id)})
+            if trees is not None:
+                _add(store, sampling.seed_time(trees.cutoffs[is_type]))
         return batch
 
-    def subgraph(self, seeds: Array, step: int) -> Any:
-        """Return the vertices and edges sampled from ``seeds``, global ids, with their data."""
+    def subgraph(self, seeds: Array, step: int, trees: SeedTrees | None = None) -> Any:
+        """Return the vertices and edges sampled from ``seeds``, global ids, with their data.
+
+        ``trees`` are those of the seeds. None: seeds share one subgraph.
+        """
         reader = self._reader
-        sampled = reader.sample(seeds, step, only_new=True)
+        sampled = reader.sample(seeds, step, only_new=True, trees=trees)
         batch = copy(self._without_data)
         counts_by_type = list(zip(*sampled.type_sizes, strict=True))
         for store, (name, n_id), counts in zip(
@@ -147,6 +172,9 @@ class HeteroFormat:
             _add(store, self._vertex_data(name, n_id))
             added = [last - first for first, last in pairwise((0, *counts))]
             _add(store, {"num_sampled_nodes": added})
+        numbers = [] if trees is None else reader.tree_numbers(sampled, trees)
+        for store, of_type in zip(batch.node_stores, numbers, strict=False):
+            _add(store, {"batch": of_type})
         for number, store in enumerate(batch.edge_stores):
             hops = [hop[number] for hop in sampled.hops]
             firsts = [0, *counts_by_type[int(reader.schema.destinations[number])]]
