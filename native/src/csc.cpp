@@ -135,10 +135,18 @@ void csc_sort(const int64_t* indptr, int64_t num_vertices, Vertex* indices, bool
 
 void expand_edges(const int64_t* indptr, const int32_t* indices, int64_t num_dst, int64_t first_dst,
                   int64_t* src, int64_t* dst) {
-  std::copy_n(indices, indptr[num_dst], src);
-  for (int64_t v = 0; v < num_dst; ++v) {
-    std::fill(dst + indptr[v], dst + indptr[v + 1], first_dst + v);
+  constexpr int64_t kUsual = 16;
+  const int64_t num_edges = indptr[num_dst];
+  std::copy_n(indices, num_edges, src);
+  int64_t v = 0;
+  // The number of edges is unpredictable: no loop over a few. Surplus numbers are overwritten by
+  // later destinations.
+  for (; v < num_dst && indptr[v] + kUsual <= num_edges; ++v) {
+    std::fill_n(dst + indptr[v], kUsual, first_dst + v);
+    std::fill(dst + std::min(indptr[v] + kUsual, indptr[v + 1]), dst + indptr[v + 1],
+              first_dst + v);
   }
+  for (; v < num_dst; ++v) std::fill(dst + indptr[v], dst + indptr[v + 1], first_dst + v);
 }
 
 void transpose_block(const BlockTranspose& block, int64_t* out_indptr, int32_t* out_indices,

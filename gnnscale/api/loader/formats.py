@@ -9,7 +9,9 @@ import torch
 
 from gnnscale import ops
 from gnnscale.api.loader.loader_data import AlignedRows, LoaderData, allocate, names_in_batches
-from gnnscale.core import Array, Int64Array, import_dgl
+from gnnscale.api.loader.trees import SeedTrees, TreeSampling, with_times
+from gnnscale.core import Array, Int32Array, Int64Array, import_dgl
+from gnnscale.graph import Graph
 from gnnscale.nn.adapters import to_dgl_blocks
 from gnnscale.sampling.minibatch import to_minibatch
 
@@ -24,6 +26,7 @@ class Sampling:
     seed: int  #: seed of all random choices, together with the step
     num_threads: int  #: threads of the native kernels
     pinned: bool  #: allocate batches in page-locked memory
+    trees: TreeSampling | None = None  #: trees of seeds. None: seeds share one subgraph
 
     def empty(self, shape: tuple[int, ...]) -> torch.Tensor:
         """Return an uninitialized int64 tensor, page-locked if the loader allocates batches so."""
@@ -32,6 +35,27 @@ class Sampling:
     def take(self, rows: AlignedRows, ids: Int64Array) -> torch.Tensor:
         """Return rows ``ids`` of an attribute, in memory as ``empty`` allocates it."""
         return rows.take(ids, num_threads=self.num_threads, pinned=self.pinned)
+
+    def open(self, graph: Graph) -> ops.NativeSampler:
+        """Return a native sampler of ``graph``, or of trees in it if seeds have trees."""
+        return ops.NativeSampler(graph if self.trees is None else with_times(graph))
+
+    def as_of(self, trees: SeedTrees | None) -> dict[str, Any]:
+        """Return the arguments of ``NativeSampler.sample_typed`` for the trees of a batch."""
+        if trees is None or self.trees is None:
+            return {}
+        return {"cutoffs": trees.cutoffs, "disjoint": True, "last": self.trees.takes_newest}
+
+    def seed_time(self, cutoffs: Int64Array | None) -> dict[str, torch.Tensor]:
+        """Return PyG's attribute of the times of seeds, if trees are as of these."""
+        if cutoffs is None or self.trees is None or self.trees.time_attr is None:
+            return {}
+        return {"seed_time": torch.from_numpy(cutoffs)}
+
+    def tree_numbers(self, trees: SeedTrees, seeds: Int32Array) -> torch.Tensor:
+        """Return the number of each vertex's tree, which is that of the seed in ``seeds``."""
+        numbers = self.empty((len(seeds),))
+        return torch.from_numpy(np.take(trees.numbers, seeds, out=numbers.numpy(), mode="clip"))
 
 
 class _BatchReader:
@@ -43,7 +67,7 @@ class _BatchReader:
         self.data = data
         self.sampling = sampling
         self._fanouts = fanouts
-        self._sampler = ops.NativeSampler(data.graph)
+        self._sampler = sampling.open(data.graph)
         naming = {"is_of_dgl": data.is_of_dgl, "for_dgl": for_dgl}
         self._names = names_in_batches(data.rows, of_edges=False, **naming)
         edge_names = [*data.edge_rows]
@@ -52,26 +76,43 @@ class _BatchReader:
         self._edge_names = names_in_batches(edge_names, of_edges=True, **naming)
         #: Whether batches contain edge ids.
         self.has_edge_ids = sampling.edge_ids or bool(data.edge_rows)
+        self._options: dict[str, Any] = {
+            "replace": sampling.replace,
+            "seed": sampling.seed,
+            "num_threads": sampling.num_threads,
+            "by_weight": sampling.by_weight,
+            "edge_positions": self.has_edge_ids,
+            "edge_weights": data.hands_weights,
+            "edge_rows": data.edge_features is not None,
+        }
 
     def sample(self, seeds: Array, step: int, *, only_new: bool) -> ops.Sampled:
         """Return vertices and hops sampled from ``seeds``, fixed by ``step`` and the loader's seed.
 
         A hop expands all vertices so far, or with ``only_new`` those of the last hop.
         """
-        sampling = self.sampling
         return self._sampler.sample_neighbors(
-            seeds,
-            self._fanouts,
-            replace=sampling.replace,
-            seed=sampling.seed,
-            step=step,
-            num_threads=sampling.num_threads,
-            only_new=only_new,
-            by_weight=sampling.by_weight,
-            edge_positions=self.has_edge_ids,
-            edge_weights=self.data.hands_weights,
-            edge_rows=self.data.edge_features is not None,
+            seeds, self._fanouts, step=step, only_new=only_new, **self._options
         )
+
+    def sample_trees(
+        self, seeds: Array, step: int, trees: SeedTrees
+    ) -> tuple[Array, list[ops.SampledHop], torch.Tensor]:
+        """Return vertices and hops of ``trees``, as ``sample`` with ``only_new``.
+
+        There is also the number of each vertex's tree.
+        """
+        sampled = self._sampler.sample_typed(
+            seeds,
+            [[fanout] for fanout in self._fanouts],
+            step=step,
+            only_new=True,
+            **self._options,
+            **self.sampling.as_of(trees),
+        )
+        assert sampled.trees is not None
+        numbers = self.sampling.tree_numbers(trees, sampled.trees)
+        return sampled.input_vertices, [hop[0] for hop in sampled.hops], numbers
 
     def vertex_rows(self, ids: Int64Array) -> dict[str, torch.Tensor]:
         """Return the rows of vertices ``ids`` of every vertex attribute."""
@@ -120,17 +161,28 @@ class PyGFormat:
         self._make: Callable[..., Any] = Data
         self._reader = _BatchReader(data, sampling, fanouts)
 
-    def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
-        """Return the batch of ``seeds``, with its ``input_id``; ``step`` fixes random choices."""
-        batch = self.subgraph(seeds, step)
+    def batch(
+        self, seeds: Array, input_ids: Int64Array, step: int, cutoffs: Int64Array | None = None
+    ) -> Any:
+        """Return the batch of ``seeds``, with its ``input_id``; ``step`` fixes random choices.
+
+        ``cutoffs`` are those of the seeds' trees. None: seeds have no trees.
+        """
+        trees = None if cutoffs is None else SeedTrees.in_order(cutoffs)
+        batch = self.subgraph(seeds, step, trees)
         batch.input_id = torch.from_numpy(input_ids)
         batch.batch_size = len(seeds)
+        batch.update(self._reader.sampling.seed_time(cutoffs))
         return batch
 
-    def subgraph(self, seeds: Array, step: int) -> Any:
-        """Return the vertices and edges sampled from ``seeds``, with their data."""
+    def subgraph(self, seeds: Array, step: int, trees: SeedTrees | None = None) -> Any:
+        """Return the vertices and edges sampled from ``seeds``, or their ``trees``, with data."""
         reader = self._reader
-        vertices, hops, _ = reader.sample(seeds, step, only_new=True)
+        numbers: dict[str, torch.Tensor] = {}
+        if trees is None:
+            vertices, hops, _ = reader.sample(seeds, step, only_new=True)
+        else:
+            vertices, hops, numbers["batch"] = reader.sample_trees(seeds, step, trees)
         # Number of vertices before hop 1, after hop 1, ... A hop's destinations are the vertices
         # that the previous hop added.
         num_vertices = [len(seeds), *(hop.num_src for hop in hops)]
@@ -148,6 +200,7 @@ class PyGFormat:
         return self._make(
             edge_index=edge_index,
             **{**ids, **reader.data.constants, **reader.vertex_rows(n_id.numpy()), **edge_data},
+            **numbers,
             num_sampled_nodes=np.diff([0, *num_vertices]).tolist(),
             num_sampled_edges=num_edges,
         )

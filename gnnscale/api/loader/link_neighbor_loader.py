@@ -11,9 +11,11 @@ from gnnscale.api.loader import link_seeds
 from gnnscale.api.loader.formats import PyGFormat
 from gnnscale.api.loader.loader_data import read_data
 from gnnscale.api.loader.minibatch_loader import MiniBatchLoader, fanouts_of_hops
+from gnnscale.api.loader.negatives import Negatives, read_negatives
+from gnnscale.api.loader.trees import read_cutoffs, times_of_vertices
 from gnnscale.api.loader.typed_data import read_hetero_data
 from gnnscale.api.loader.typed_formats import HeteroFormat
-from gnnscale.core import Array, ConfigError, GraphError, Int64Array
+from gnnscale.core import Array, ConfigError, GraphError, Int64Array, IntArray
 from gnnscale.core.process import standard_arithmetic
 from gnnscale.data.array_inputs import is_instance_of, type_name
 from gnnscale.data.peer_fields import is_hetero_data
@@ -91,6 +93,10 @@ class LinkNeighborLoader(MiniBatchLoader):
         edge_label_index: Any = None,
         edge_label: Any = None,
         *,
+        edge_label_time: Any = None,
+        time_attr: str | None = None,
+        temporal_strategy: str = "uniform",
+        disjoint: bool = False,
         neg_sampling: Any = None,
         neg_sampling_ratio: float | None = None,
         batch_size: int = 1,
@@ -122,15 +128,21 @@ class LinkNeighborLoader(MiniBatchLoader):
             generator=generator,
             seed=seed,
             num_threads=num_threads,
+            time_attr=time_attr,
+            temporal_strategy=temporal_strategy,
+            disjoint=disjoint,
             arguments=arguments,
         )
+        if (edge_label_time is None) != (time_attr is None):
+            lacking = "edge_label_time" if edge_label_time is None else "time_attr"
+            raise ConfigError(f"{lacking}=None: expected edge_label_time and time_attr, or neither")
         data = single_graph(data, "data").graph
         self._read_graph(data, num_neighbors)
-        edges = link_seeds.read_seed_edges(data, edge_label_index, self._schema)
-        mode = _mode(neg_sampling, neg_sampling_ratio)
-        self._negatives = link_seeds.read_negatives(mode, *edges.sizes)
+        edges = link_seeds.read_seed_edges(data, edge_label_index, self._graph.schema)
+        self._negatives = self._read_negatives(_mode(neg_sampling, neg_sampling_ratio), edges)
         labels = link_seeds.read_edge_labels(edge_label, len(edges.sources), self._negatives)
-        self._edges = replaced(edges, labels=labels)
+        times = self._read_times(edge_label_time, edges)
+        self._edges = replaced(edges, labels=labels, times=times)
         self._num_seeds = len(edges.sources)
 
     def _read_graph(self, data: Any, num_neighbors: Any) -> None:
@@ -143,46 +155,84 @@ class LinkNeighborLoader(MiniBatchLoader):
             )
         if is_hetero_data(data):
             typed = read_hetero_data(data, self._use)
-            self._schema = typed.graph.schema
-            by_type = fanouts_by_type(self._schema, num_neighbors, option="num_neighbors")
+            self._graph = typed.graph
+            by_type = fanouts_by_type(typed.graph.schema, num_neighbors, option="num_neighbors")
             self._format = HeteroFormat(typed, self._sampling, by_type)
-            self._id_dtype = typed.graph.indices.dtype
         else:
             fanouts = fanouts_of_hops(num_neighbors)
             untyped = read_data(data, self._use)
-            self._schema = untyped.graph.schema
+            self._graph = untyped.graph
             self._format = PyGFormat(untyped, self._sampling, fanouts)
-            self._id_dtype = untyped.graph.indices.dtype
+
+    def _read_negatives(self, mode: Any, edges: link_seeds.SeedEdges) -> Negatives | None:
+        """Return the rule of negatives of ``edges``, which exist in time if edges have times."""
+        types = (edges.source_ids, edges.destination_ids)
+        sources, destinations = (ids.stop - ids.start for ids in types)
+        if self._use.time is None:
+            return read_negatives(mode, (sources, destinations))
+        times = [times_of_vertices(self._graph, ids) for ids in types]
+        return read_negatives(mode, (sources, destinations), (times[0], times[1]))
+
+    def _read_times(self, values: Any, edges: link_seeds.SeedEdges) -> Int64Array | None:
+        """Return the times of the seed edges, if the loader uses times; errors name the option."""
+        trees, option = self._sampling.trees, "edge_label_time"
+        if values is None or trees is None:
+            return None
+        times = read_cutoffs(values, edges.sources, self._graph, trees, option)
+        if self._negatives is not None:
+            self._negatives.check_times(times)
+        return times
 
     def _make_batch(self, positions: Array, step: int) -> Any:
         """Return the batch of the edges at ``positions`` ``[n]``; ``step`` fixes random choices."""
-        edges, negatives, seed = self._edges, self._negatives, self._sampling.seed
-        sources, destinations = edges.sources[positions], edges.destinations[positions]
-        num_negatives = None
-        if negatives is not None and negatives.is_triplet:
-            false_ends = negatives.destinations(positions, seed=seed, step=step)
-            destinations = np.concatenate([destinations, false_ends.ravel()])
-        elif negatives is not None:
-            pairs = negatives.pairs(len(positions), seed=seed, step=step)
-            sources = np.concatenate([sources, pairs[0]])
-            destinations = np.concatenate([destinations, pairs[1]])
-            num_negatives = len(pairs[0])
-        seeds, src, dst = edges.local_ends(sources, destinations)
-        batch = self._format.subgraph(seeds.astype(self._id_dtype), step)
+        edges, num_edges = self._edges, len(positions)
+        times = None if edges.times is None else edges.times[positions]
+        sources, destinations = self._ends(positions, times, step)
+        trees = None
+        if self._sampling.trees is None:
+            seeds, src, dst = edges.local_ends(sources, destinations)
+        else:
+            seeds, src, dst = edges.tree_ends(sources, destinations)
+            trees = link_seeds.trees_of_ends(
+                times, num_edges, num_sources=len(src), num_destinations=len(dst)
+            )
+        batch = self._format.subgraph(seeds.astype(self._graph.indices.dtype), step, trees)
         store = batch if edges.triple is None else batch[edges.triple]
         for key in _LABEL_KEYS:
             store.pop(key, None)
         store.input_id = torch.from_numpy(positions.copy())
-        if negatives is not None and negatives.is_triplet:
-            self._add_triplets(batch, src, dst)
+        if self._negatives is not None and self._negatives.is_triplet:
+            self._add_triplets(batch, src, dst, times)
             return batch
         store.edge_label_index = torch.from_numpy(np.stack([src, dst]))
+        num_negatives = None if self._negatives is None else len(src) - num_edges
         labels = link_seeds.label_rows(edges.labels, positions, num_negatives)
         if labels is not None:
             store.edge_label = labels
+        if times is not None:
+            store.edge_label_time = torch.from_numpy(np.resize(times, len(src)))
         return batch
 
-    def _add_triplets(self, batch: Any, src: Int64Array, dst: Int64Array) -> None:
+    def _ends(
+        self, positions: Array, times: Int64Array | None, step: int
+    ) -> tuple[IntArray, IntArray]:
+        """Return sources and destinations of the edges at ``positions``, then of negatives.
+
+        ``times`` are those of the edges. None: they have none.
+        """
+        edges, negatives, seed = self._edges, self._negatives, self._sampling.seed
+        sources, destinations = edges.sources[positions], edges.destinations[positions]
+        if negatives is None:
+            return sources, destinations
+        if negatives.is_triplet:
+            false_ends = negatives.draw_destinations(positions, times, seed=seed, step=step)
+            return sources, np.concatenate([destinations, false_ends.T.ravel()])
+        pairs = negatives.draw_pairs(len(positions), times, seed=seed, step=step)
+        return np.concatenate([sources, pairs[0]]), np.concatenate([destinations, pairs[1]])
+
+    def _add_triplets(
+        self, batch: Any, src: Int64Array, dst: Int64Array, times: Int64Array | None
+    ) -> None:
         """Add the ends of a batch's edges, and after them the negatives, to the vertices."""
         triple, num_edges = self._edges.triple, len(src)
         sources, destinations = (batch, batch)
@@ -190,8 +240,10 @@ class LinkNeighborLoader(MiniBatchLoader):
             sources, destinations = batch[triple[0]], batch[triple[2]]
         sources.src_index = torch.from_numpy(src)
         destinations.dst_pos_index = torch.from_numpy(dst[:num_edges])
-        negatives = torch.from_numpy(dst[num_edges:]).view(num_edges, -1)
+        negatives = torch.from_numpy(dst[num_edges:]).view(-1, num_edges).T.contiguous()
         destinations.dst_neg_index = negatives.squeeze(-1)
+        if times is not None:
+            sources.seed_time = destinations.seed_time = torch.from_numpy(times)
 
 
 def _mode(neg_sampling: Any, ratio: float | None) -> Any:

@@ -1,126 +1,20 @@
-"""Seed edges of a loader for link prediction, and their negatives, as PyG describes them."""
+"""Seed edges of a loader for link prediction, and their labels, as PyG describes them."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from gnnscale import ops
 from gnnscale.api.loader.loader_data import AlignedRows
-from gnnscale.core import MAX_COUNT, Array, ConfigError, GraphError, Int64Array, IntArray, brief
-from gnnscale.data.array_inputs import as_array, is_instance_of, vertex_ids
+from gnnscale.api.loader.negatives import Negatives
+from gnnscale.api.loader.trees import ALWAYS, SeedTrees
+from gnnscale.core import Array, ConfigError, GraphError, Int64Array, IntArray, brief
+from gnnscale.data.array_inputs import as_array, vertex_ids
 from gnnscale.data.peer_fields import Triple, hetero_fields, is_hetero_data
 from gnnscale.data.peers import pyg_fields
 from gnnscale.graph import Graph, GraphSchema
-
-#: Numbers that are drawn for weighted negatives: those below.
-_DRAWS = 1 << 40
-
-
-@dataclass(frozen=True, kw_only=True)
-class Negatives:
-    """Rule by which a mini-batch gets edges that are no positives; one may exist by chance."""
-
-    is_triplet: bool  #: whether positives get destinations, not the batch new pairs of vertices
-    amount: float  #: negatives for each positive
-    num_sources: int  #: number of vertices of the source type
-    num_destinations: int  #: number of vertices of the destination type
-    #: ends of each vertex's interval of the numbers that are drawn. None: all are as likely
-    source_ends: Int64Array | None = None
-    destination_ends: Int64Array | None = None
-
-    def pairs(self, num_edges: int, *, seed: int, step: int) -> tuple[Int64Array, Int64Array]:
-        """Return sources and destinations of the negatives of ``num_edges`` positives.
-
-        They are a function of ``seed`` and ``step``.
-        """
-        numbers = 2 * np.arange(math.ceil(num_edges * self.amount))
-        ends = (
-            (numbers, self.num_sources, self.source_ends),
-            (numbers + 1, self.num_destinations, self.destination_ends),
-        )
-        sources, destinations = (
-            _draw(keys, 1, limit, intervals, seed=seed, step=step)[:, 0]
-            for keys, limit, intervals in ends
-        )
-        return sources, destinations
-
-    def destinations(self, rows: IntArray, *, seed: int, step: int) -> Int64Array:
-        """Return ``[n, amount]`` negative destinations of the seed edges ``rows`` ``[n]``.
-
-        Those of an edge are a function of ``seed``, ``step`` and its row alone.
-        """
-        limit, intervals = self.num_destinations, self.destination_ends
-        return _draw(rows, int(self.amount), limit, intervals, seed=seed, step=step)
-
-
-def _draw(
-    keys: IntArray, count: int, limit: int, ends: Int64Array | None, *, seed: int, step: int
-) -> Int64Array:
-    """Draw ``[len(keys), count]`` ids below ``limit``, by the intervals that end at ``ends``."""
-    limit = limit if ends is None else _DRAWS
-    draws = ops.draw_negatives(keys, count, limit, seed=seed, step=step)
-    return draws if ends is None else np.searchsorted(ends, draws, side="right")
-
-
-def read_negatives(neg_sampling: Any, num_sources: int, num_destinations: int) -> Negatives | None:
-    """Read PyG's ``NegativeSampling``, its mode, or a dictionary or tuple of its arguments.
-
-    ConfigError: it is none of these, or the amount is not above 0, or no whole number for triplets,
-    or weights are not those of the vertices.
-    """
-    if neg_sampling is None:
-        return None
-    names = ("mode", "amount", "src_weight", "dst_weight")
-    values = neg_sampling
-    if is_instance_of(values, "torch_geometric", "sampler.NegativeSampling"):
-        values = {name: getattr(values, name) for name in names}
-    elif isinstance(values, tuple):
-        values = dict(zip(names, values, strict=False))
-    elif not isinstance(values, Mapping):
-        values = {"mode": values}
-    mode = getattr(values.get("mode"), "value", values.get("mode"))
-    if mode not in ("binary", "triplet") or not set(values) <= set(names):
-        raise ConfigError(
-            f"neg_sampling={brief(neg_sampling)}: expected None, 'binary', 'triplet', or a "
-            "dictionary of mode, amount, src_weight and dst_weight"
-        )
-    amount = values.get("amount", 1)
-    is_number = isinstance(amount, (int, float, np.number)) and not isinstance(amount, bool)
-    if not is_number or not 0 < amount <= MAX_COUNT:
-        raise ConfigError(f"neg_sampling: amount={brief(amount)}: expected a number above 0")
-    if mode == "triplet" and amount != int(amount):
-        raise ConfigError(
-            f"neg_sampling: amount={amount}: expected a whole number of destinations for each edge"
-        )
-    return Negatives(
-        is_triplet=mode == "triplet",
-        amount=float(amount),
-        num_sources=num_sources,
-        num_destinations=num_destinations,
-        source_ends=_intervals(values.get("src_weight"), num_sources, "src_weight"),
-        destination_ends=_intervals(values.get("dst_weight"), num_destinations, "dst_weight"),
-    )
-
-
-def _intervals(weights: Any, num_vertices: int, name: str) -> Int64Array | None:
-    """Return the ends of intervals whose lengths are in proportion to ``weights``."""
-    if weights is None:
-        return None
-    values = as_array(weights, f"neg_sampling: {name}")
-    if values.shape != (num_vertices,):
-        raise ConfigError(
-            f"neg_sampling: {name}: expected a number for each of {num_vertices} vertices, got "
-            f"{list(values.shape)}"
-        )
-    sums = np.cumsum(values, dtype=np.float64)
-    if not ((values >= 0).all() and 0 < sums[-1] < np.inf):
-        raise ConfigError(f"neg_sampling: {name}: expected finite numbers from 0 on, not all 0")
-    ends: Int64Array = np.ceil(sums / sums[-1] * _DRAWS).astype(np.int64)
-    return ends
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,12 +27,8 @@ class SeedEdges:
     source_ids: slice  #: global ids of the source type
     destination_ids: slice  #: global ids of the destination type
     labels: AlignedRows | None = None  #: ``[n, ...]``
-
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """Numbers of vertices of the source and of the destination type."""
-        ids = (self.source_ids, self.destination_ids)
-        return ids[0].stop - ids[0].start, ids[1].stop - ids[1].start
+    #: ``[n]`` int64 times of the edges. None: they have none
+    times: Int64Array | None = None
 
     def local_ends(
         self, sources: IntArray, destinations: IntArray
@@ -154,6 +44,30 @@ class SeedEdges:
         dst_ids, dst = np.unique(destinations, return_inverse=True)
         seeds = (src_ids + self.source_ids.start, dst_ids + self.destination_ids.start)
         return np.concatenate(seeds), src, dst
+
+    def tree_ends(
+        self, sources: IntArray, destinations: IntArray
+    ) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Return ``local_ends`` of trees: global ids of all ends, sources first, with repeats."""
+        src, dst = np.arange(len(sources)), np.arange(len(destinations))
+        if self.source_ids == self.destination_ids:
+            dst += len(src)
+        seeds = (sources + self.source_ids.start, destinations + self.destination_ids.start)
+        return np.concatenate(seeds), src, dst
+
+
+def trees_of_ends(
+    times: Int64Array | None, num_edges: int, *, num_sources: int, num_destinations: int
+) -> SeedTrees:
+    """Return the trees of a batch's sources and destinations, edges first, then negatives.
+
+    As in PyG, both ends of edge ``j``, and of every ``num_edges``-th negative, are in trees of
+    number ``j`` as of its time in ``times`` ``[num_edges]``. None: trees are not bounded.
+    """
+    ends = (num_sources, num_destinations)
+    numbers = np.concatenate([np.arange(count) % num_edges for count in ends])
+    cutoffs = np.full(len(numbers), ALWAYS) if times is None else times[numbers]
+    return SeedTrees(cutoffs=cutoffs, numbers=numbers)
 
 
 def read_seed_edges(data: Any, edge_label_index: Any, schema: GraphSchema) -> SeedEdges:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from gnnscale import ops
+from gnnscale.api.loader.trees import check_graph_times, time_fields
 from gnnscale.core import Array, GraphError, Int64Array
 from gnnscale.data import from_arrays
 from gnnscale.data.array_inputs import describe_graph, is_instance_of, refuse_masked
@@ -52,7 +53,8 @@ class AlignedRows:
         plural = {"vertex": "vertices", "edge": "edges"}[kind]
         refuse_masked(values, f"{kind} attribute {name!r}")
         if isinstance(values, np.ndarray):
-            values = torch.from_numpy(values)
+            is_date = values.dtype.kind == "M"  # torch has no dates
+            values = torch.from_numpy(values.view(np.int64) if is_date else values)
         if not isinstance(values, torch.Tensor):
             raise GraphError(
                 f"{kind} attribute {name!r}: expected a tensor or array, "
@@ -121,9 +123,11 @@ def names_in_batches(
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeUse:
-    """Choice of the edge data that a loader uses: sampling weights, and edge ids."""
+    """Choice of the edge data that a loader uses: sampling weights, times, and edge ids."""
 
     weight: str | None = None  #: edge attribute with sampling weights. None: uniform sampling
+    #: attribute of vertices or edges with the times from which edges are known. None: always
+    time: str | None = None
     numbered: bool = False  #: whether batches contain edge ids even without edge data
 
 
@@ -155,6 +159,8 @@ def _read_graph(graph: Graph, use: EdgeUse) -> LoaderData:
     if use.weight is not None and not (weighted and use.weight == "edge_weight"):
         expected = "'edge_weight'" if weighted else "none, since the edges have no weights"
         raise GraphError(f"weights {use.weight!r} of {graph.name}: expected {expected}")
+    if use.time is not None:
+        check_graph_times(graph, use.time)
     dtype = torch.bfloat16 if graph.feature_dtype == "bfloat16" else torch.float32
     label_dtype = torch.uint8 if graph.multilabel else torch.int64
     if graph.regression:
@@ -196,13 +202,24 @@ def _topology(
     num_vertices: int,
     edge_rows: dict[str, AlignedRows],
     use: EdgeUse,
+    *,
+    vertex_fields: Mapping[str, Any],
+    edge_fields: Mapping[str, Any],
 ) -> Graph:
+    """Return the edges as a graph, with the weights and times that ``use`` names."""
     weights = None if use.weight is None else read_weights(edge_rows, use.weight, "data")
+    vertex_times: dict[str, Any] = {}
+    edge_times: dict[str, Any] = {}
+    if use.time is not None:
+        fields = {"vertex": vertex_fields}, {"edge": edge_fields}
+        vertex_times, edge_times = time_fields(use.time, *fields)
     return from_arrays(
         (ends[0].numpy(), ends[1].numpy()),
         np.empty((num_vertices, 0), np.float32),
         name="data",
         edge_weights=weights,
+        vertex_times=vertex_times.get("vertex"),
+        edge_times=edge_times.get("edge"),
         number_edges=use.numbered or bool(edge_rows),
     )
 
@@ -227,7 +244,14 @@ def _read_pyg(data: Any, use: EdgeUse) -> LoaderData:
         for name, value in fields.items()
         if name not in rows and name not in edge_rows and name != "e_id"
     }
-    graph = _topology((edge_index[0], edge_index[1]), num_vertices, edge_rows, use)
+    graph = _topology(
+        (edge_index[0], edge_index[1]),
+        num_vertices,
+        edge_rows,
+        use,
+        vertex_fields={name: fields[name] for name in rows},
+        edge_fields={name: fields[name] for name in edge_rows},
+    )
     return LoaderData(graph=graph, rows=rows, edge_rows=edge_rows, constants=constants)
 
 
@@ -248,7 +272,14 @@ def _read_dgl(graph: Any, use: EdgeUse) -> LoaderData:
     # DGL lists edges by id only with a sort if it stores them by destination.
     src, dst, numbers = graph.edges(form="all", order=None)
     by_number = numbers.argsort()
-    topology = _topology((src[by_number], dst[by_number]), num_vertices, edge_rows, use)
+    topology = _topology(
+        (src[by_number], dst[by_number]),
+        num_vertices,
+        edge_rows,
+        use,
+        vertex_fields=graph.ndata,
+        edge_fields=graph.edata,
+    )
     return LoaderData(
         graph=topology, rows=rows, edge_rows=edge_rows, is_of_dgl=True, id_dtype=graph.idtype
     )

@@ -14,6 +14,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from gnnscale.api.loader.formats import Sampling
 from gnnscale.api.loader.loader_data import EdgeUse
+from gnnscale.api.loader.trees import read_tree_sampling
 from gnnscale.core import ConfigError, Pipeline, brief, listed_numbers, suggestion
 from gnnscale.core import types as arrays
 from gnnscale.core.hardware import usable_cores
@@ -22,14 +23,15 @@ from gnnscale.sampling import ShuffledOrder
 
 #: Arguments of PyG's, torch's and DGL's loaders with a single supported value.
 FIXED: dict[str, Any] = {
-    **dict.fromkeys(("input_time", "edge_label_time", "time_attr", "transform_sampler_output")),
+    **dict.fromkeys(("input_time", "edge_label_time", "transform_sampler_output")),
     "custom_cls": None,
     **dict.fromkeys(("neighbor_sampler", "input_id", "sampler", "batch_sampler", "collate_fn")),
     **dict.fromkeys(("worker_init_fn", "mask", "device", "output_device", "gpu_cache")),
-    **{"subgraph_type": "directional", "temporal_strategy": "uniform", "edge_dir": "in"},
-    **{"directed": True, "disjoint": False, "use_ddp": False, "use_uva": False},
+    **{"subgraph_type": "directional", "edge_dir": "in"},
+    **{"directed": True, "use_ddp": False, "use_uva": False},
 }
-#: Arguments that concern worker processes, copies and prefetching, and change no batch.
+#: Arguments that concern worker processes, copies and prefetching, and change no batch; and
+#: ``is_sorted``, since edges are sorted once in any case.
 WITHOUT_EFFECT = (
     *("is_sorted", "filter_per_worker", "persistent_workers", "multiprocessing_context"),
     *("timeout", "in_order", "pin_memory_device", "fused", "ddp_seed", "use_prefetch_thread"),
@@ -74,6 +76,9 @@ class MiniBatchLoader(IterableDataset[Any], ABC):
         generator: torch.Generator | None,
         seed: int | None,
         num_threads: int | None,
+        time_attr: str | None,
+        temporal_strategy: str,
+        disjoint: bool,
         arguments: dict[str, Any],
     ) -> None:
         """Check the options of a loader, as ``NeighborLoader`` describes them.
@@ -98,8 +103,13 @@ class MiniBatchLoader(IterableDataset[Any], ABC):
             seed=seed,
             num_threads=num_threads,
             pinned=_can_pin(pin_memory),
+            trees=read_tree_sampling(
+                *(time_attr, temporal_strategy, disjoint),
+                replace=replace,
+                by_weight=weight is not None,
+            ),
         )
-        self._use = EdgeUse(weight=weight, numbered=edge_ids)
+        self._use = EdgeUse(weight=weight, time=time_attr, numbered=edge_ids)
         self.batch_size = batch_size
         self._num_seeds = 0
         self._shuffle = shuffle

@@ -1,14 +1,19 @@
 """Loader of sampled mini-batches for a user's own training loop, in the formats of PyG and DGL."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import torch
 
 from gnnscale.api.loader.formats import FORMATS, Sampling
 from gnnscale.api.loader.loader_data import EdgeUse, read_data
 from gnnscale.api.loader.minibatch_loader import MiniBatchLoader, fanouts_of_hops
-from gnnscale.api.loader.seeds import read_seeds, read_typed_seeds
+from gnnscale.api.loader.seeds import (
+    read_seed_times,
+    read_seeds,
+    read_typed_seed_times,
+    read_typed_seeds,
+)
 from gnnscale.api.loader.typed_data import read_hetero_data, read_heterograph
 from gnnscale.api.loader.typed_formats import HeteroFormat, HeterographFormat
 from gnnscale.core import ConfigError
@@ -101,6 +106,10 @@ class NeighborLoader(MiniBatchLoader):
         num_neighbors: Sequence[int],
         input_nodes: Any = None,
         *,
+        input_time: Any = None,
+        time_attr: str | None = None,
+        temporal_strategy: str = "uniform",
+        disjoint: bool = False,
         batch_size: int = 1,
         shuffle: bool = False,
         drop_last: bool = False,
@@ -133,57 +142,73 @@ class NeighborLoader(MiniBatchLoader):
             generator=generator,
             seed=seed,
             num_threads=num_threads,
+            time_attr=time_attr,
+            temporal_strategy=temporal_strategy,
+            disjoint=disjoint,
             arguments=arguments,
         )
+        if output_format == "dgl" and self._sampling.trees is not None:
+            option = "disjoint" if time_attr is None else "time_attr"
+            raise ConfigError(f"output_format='dgl': expected 'pyg' with {option}, as DGL has none")
         data = single_graph(data, "data").graph
         is_typed = is_hetero_data(data) or is_heterograph(data)
         prepare = _prepare_typed if is_typed else _prepare
-        self._format, self._seeds, self._input_ids = prepare(
-            data, num_neighbors, input_nodes, self._use, self._sampling, output_format
-        )
-        self._num_seeds = len(self._seeds)
+        inputs = _Inputs(num_neighbors, input_nodes, input_time, output_format)
+        self._prepared = prepare(data, inputs, self._use, self._sampling)
+        self._num_seeds = len(self._prepared.seeds)
 
     def _make_batch(self, positions: arrays.Array, step: int) -> Any:
         """Return the batch of the seeds at ``positions`` ``[n]``; ``step`` fixes random choices."""
-        return self._format.batch(self._seeds[positions], self._input_ids[positions], step)
+        prepared = self._prepared
+        seeds, input_ids = prepared.seeds[positions], prepared.input_ids[positions]
+        if prepared.cutoffs is None:
+            return prepared.format.batch(seeds, input_ids, step)
+        return prepared.format.batch(seeds, input_ids, step, prepared.cutoffs[positions])
 
 
-#: Maker of batches, seeds in the graph's id type, and the ``input_id`` of each.
-_Prepared: TypeAlias = tuple[Any, arrays.Array, arrays.Int64Array]
+class _Inputs(NamedTuple):
+    """Arguments of ``NeighborLoader`` that depend on its data."""
+
+    num_neighbors: Any
+    input_nodes: Any
+    input_time: Any
+    output_format: str
 
 
-def _prepare(
-    data: Any,
-    num_neighbors: Any,
-    input_nodes: Any,
-    use: EdgeUse,
-    sampling: Sampling,
-    output_format: str,
-) -> _Prepared:
-    """Prepare to batch a graph without types; arguments are those of ``NeighborLoader``."""
-    fanouts = fanouts_of_hops(num_neighbors)
+class _Prepared(NamedTuple):
+    """Maker of batches, and its seeds ``[n]``."""
+
+    format: Any  #: maker of batches
+    seeds: arrays.Array  #: ids in the graph's id type
+    input_ids: arrays.Int64Array  #: ``input_id`` of each seed
+    cutoffs: arrays.Int64Array | None  #: cut-off of each seed's tree. None: seeds have no trees
+
+
+def _prepare(data: Any, inputs: _Inputs, use: EdgeUse, sampling: Sampling) -> _Prepared:
+    """Prepare to batch a graph without types."""
+    fanouts = fanouts_of_hops(inputs.num_neighbors)
     parts = read_data(data, use)
-    seeds, input_ids = read_seeds(input_nodes, parts.graph.num_vertices)
-    seeds = seeds.astype(parts.graph.indices.dtype)
-    return FORMATS[output_format](parts, sampling, fanouts), seeds, input_ids
+    repeats = sampling.trees is not None
+    ids, input_ids = read_seeds(inputs.input_nodes, parts.graph.num_vertices, repeats=repeats)
+    cutoffs = read_seed_times(inputs.input_time, ids, parts.graph, sampling.trees)
+    make = FORMATS[inputs.output_format](parts, sampling, fanouts)
+    return _Prepared(make, ids.astype(parts.graph.indices.dtype), input_ids, cutoffs)
 
 
-def _prepare_typed(
-    data: Any,
-    num_neighbors: Any,
-    input_nodes: Any,
-    use: EdgeUse,
-    sampling: Sampling,
-    output_format: str,
-) -> _Prepared:
-    """Prepare to batch a graph with types; arguments are those of ``NeighborLoader``."""
-    is_pyg = is_hetero_data(data)
+def _prepare_typed(data: Any, inputs: _Inputs, use: EdgeUse, sampling: Sampling) -> _Prepared:
+    """Prepare to batch a graph with types."""
+    is_pyg, output_format = is_hetero_data(data), inputs.output_format
     if is_pyg and output_format != "pyg":
         raise ConfigError(f"output_format={output_format!r}: expected 'pyg' for a HeteroData")
     parts = read_hetero_data(data, use) if is_pyg else read_heterograph(data, use)
     schema = parts.graph.schema
-    fanouts = fanouts_by_type(schema, num_neighbors, option="num_neighbors")
-    seeds = read_typed_seeds(input_nodes, schema, allows_plain=not is_pyg)
+    fanouts = fanouts_by_type(schema, inputs.num_neighbors, option="num_neighbors")
+    seeds = read_typed_seeds(
+        *(inputs.input_nodes, schema),
+        allows_plain=not is_pyg,
+        repeats=sampling.trees is not None,
+    )
+    cutoffs = read_typed_seed_times(inputs.input_time, seeds, parts.graph, sampling.trees)
     ids = seeds.ids.astype(parts.graph.indices.dtype)
     make = HeteroFormat if output_format == "pyg" else HeterographFormat
-    return make(parts, sampling, fanouts, seeds), ids, seeds.input_ids
+    return _Prepared(make(parts, sampling, fanouts, seeds), ids, seeds.input_ids, cutoffs)

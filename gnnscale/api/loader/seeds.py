@@ -6,19 +6,21 @@ from typing import Any
 
 import numpy as np
 
+from gnnscale.api.loader.trees import TreeSampling, check_untimed, read_cutoffs
 from gnnscale.core import Array, ConfigError, GraphError, Int64Array, brief
 from gnnscale.data.array_inputs import as_array
 from gnnscale.data.validation import check_ids
-from gnnscale.graph import GraphSchema
+from gnnscale.graph import Graph, GraphSchema
 
 
 def read_seeds(
-    input_nodes: Any, num_vertices: int, name: str = "input_nodes"
+    input_nodes: Any, num_vertices: int, name: str = "input_nodes", *, repeats: bool = False
 ) -> tuple[Array, Int64Array]:
     """Return the seeds ``[n]`` of ``input_nodes``, and the ``input_id`` of each.
 
     The latter is the seed's position in ``input_nodes``, or its vertex id for a mask or None.
-    GraphError, which names the seeds ``name``: they are not distinct vertices.
+    GraphError, which names the seeds ``name``: they are no vertices, or not distinct ones unless
+    ``repeats``.
     """
     nodes = np.arange(num_vertices)
     if input_nodes is not None:
@@ -35,10 +37,13 @@ def read_seeds(
         nodes = np.flatnonzero(nodes)
         return nodes, nodes
     check_ids(nodes, num_vertices, name)
+    if repeats:
+        return nodes, np.arange(len(nodes))
     distinct, counts = np.unique(nodes, return_counts=True)
     if len(distinct) < len(nodes):
         raise GraphError(
-            f"{name}: expected distinct ids, got {distinct[counts > 1][0]} more than once"
+            f"{name}: expected distinct ids, got {distinct[counts > 1][0]} more than once; "
+            "disjoint=True samples a tree for each"
         )
     return nodes, np.arange(len(nodes))
 
@@ -54,12 +59,14 @@ class TypedSeeds:
     is_plain: bool
 
 
-def read_typed_seeds(input_nodes: Any, schema: GraphSchema, *, allows_plain: bool) -> TypedSeeds:
+def read_typed_seeds(
+    input_nodes: Any, schema: GraphSchema, *, allows_plain: bool, repeats: bool = False
+) -> TypedSeeds:
     """Return the seeds of ``input_nodes``.
 
     It is a vertex type (all of its vertices), a pair of a type and its seeds, or a dictionary of
     seeds by type; with ``allows_plain``, and one vertex type, also seeds alone. ConfigError:
-    anything else, such as an unknown type. GraphError: seeds are not distinct vertices.
+    anything else, such as an unknown type. GraphError: as of ``read_seeds`` with ``repeats``.
     """
     names = [vertices.name for vertices in schema.vertex_types]
     is_plain = False
@@ -77,7 +84,7 @@ def read_typed_seeds(input_nodes: Any, schema: GraphSchema, *, allows_plain: boo
     for number, nodes in zip(types, by_type.values(), strict=True):
         vertices = schema.vertices(number)
         name = "input_nodes" if len(types) == 1 else f"input_nodes[{names[number]!r}]"
-        ids, numbers = read_seeds(nodes, vertices.stop - vertices.start, name)
+        ids, numbers = read_seeds(nodes, vertices.stop - vertices.start, name, repeats=repeats)
         parts.append(ids.astype(np.int64) + vertices.start)
         input_ids.append(numbers)
     return TypedSeeds(
@@ -86,3 +93,42 @@ def read_typed_seeds(input_nodes: Any, schema: GraphSchema, *, allows_plain: boo
         types=types,
         is_plain=is_plain,
     )
+
+
+def read_seed_times(
+    input_time: Any, seeds: Array, graph: Graph, trees: TreeSampling | None
+) -> Int64Array | None:
+    """Return the cut-off of the tree of each of ``seeds`` ``[n]``. None: seeds have no trees.
+
+    Errors are those of ``read_cutoffs``.
+    """
+    if trees is None:
+        check_untimed(input_time, "input_time")
+        return None
+    return read_cutoffs(input_time, seeds, graph, trees)
+
+
+def read_typed_seed_times(
+    input_time: Any, seeds: TypedSeeds, graph: Graph, trees: TreeSampling | None
+) -> Int64Array | None:
+    """Return ``read_seed_times`` of seeds of several types, whose times are a dictionary by type.
+
+    ConfigError: its types are not those of the seeds.
+    """
+    if trees is None or not isinstance(input_time, Mapping):
+        return read_seed_times(input_time, seeds.ids, graph, trees)
+    names = [graph.schema.vertex_types[number].name for number in seeds.types]
+    if set(input_time) != set(names):
+        raise ConfigError(
+            f"input_time: expected times of {', '.join(names)}, the vertex types of input_nodes, "
+            f"got {brief(', '.join(map(str, input_time)))}"
+        )
+    types = graph.schema.type_of(seeds.ids)
+    parts = [
+        read_cutoffs(
+            *(input_time[name], seeds.ids[types == number], graph, trees),
+            option=f"input_time[{name!r}]",
+        )
+        for name, number in zip(names, seeds.types, strict=True)
+    ]
+    return np.concatenate(parts)

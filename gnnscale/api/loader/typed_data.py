@@ -16,8 +16,10 @@ from gnnscale.api.loader.loader_data import (
     rows_of_frame,
     with_dgl_name,
 )
+from gnnscale.api.loader.trees import time_fields
 from gnnscale.core import IntArray
 from gnnscale.data.peer_fields import Triple, TypedFields, hetero_fields, heterograph_fields
+from gnnscale.data.time_inputs import TypedTimes, read_typed_times
 from gnnscale.data.typed_arrays import edge_ends
 from gnnscale.data.typed_edges import typed_topology
 from gnnscale.graph import Graph, GraphSchema
@@ -108,13 +110,27 @@ def _topology(
         weights = [
             read_weights(rows, use.weight, f"data[{triple}]") for triple, rows in edge_rows.items()
         ]
+    schema = GraphSchema.of(fields.num_vertices, list(fields.edges))
     return typed_topology(
-        GraphSchema.of(fields.num_vertices, list(fields.edges)),
+        schema,
         edges,
         name="data",
         weights=weights,
         number_edges=use.numbered or any(edge_rows.values()),
+        times=None if use.time is None else _times(schema, fields, edges, use.time),
     )
+
+
+def _times(
+    schema: GraphSchema,
+    fields: TypedFields,
+    edges: Sequence[tuple[IntArray, IntArray]],
+    time_attr: str,
+) -> TypedTimes | None:
+    """Return the times ``time_attr`` of the types of vertices, or of edges, that have it."""
+    of_vertices, of_edges = time_fields(time_attr, fields.vertices, fields.edge_fields)
+    num_edges = [len(src) for src, _ in edges]
+    return read_typed_times(schema, of_vertices, of_edges, num_edges, unit=None, name="data")
 
 
 def _is_edge_attribute(store: Any, name: str) -> bool:

@@ -97,7 +97,7 @@ inline void prefetch_entry(const Pick<Vertex>& hop, Vertex id) {
 // prefetched for the relabeling that follows: arithmetic overlaps both kinds of cache misses.
 template <Table kTable, typename Vertex>
 bool pick_as(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions) {
-  constexpr int64_t kLine = 64 / sizeof(Vertex);
+  constexpr int64_t kLine = 64 / sizeof(Vertex), kLines = 4;
   int64_t* computed = positions;
   const int64_t* read = positions;
   Vertex* picked = hop.picked + hop.indptr[first];
@@ -110,11 +110,18 @@ bool pick_as(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* posi
   for (int64_t dst = first; dst < last; ++dst) {
     const int64_t count = hop.indptr[dst + 1] - hop.indptr[dst];
     if (count == 0) continue;
-    pick_positions(hop.key_of(dst), hop.begins[dst], hop.degrees[dst], count, hop.replace,
-                   computed);
-    if (count == hop.degrees[dst] && count <= kLine) {
-      __builtin_prefetch(&hop.indices[hop.begins[dst]], 0, 2);
-      __builtin_prefetch(&hop.indices[hop.begins[dst] + count - 1], 0, 2);
+    const int64_t degree = hop.degrees[dst];
+    pick_positions(hop.key_of(dst), hop.begins[dst], degree, count, hop.replace, computed);
+    const Vertex* list = &hop.indices[hop.begins[dst]];
+    if (degree <= kLine) {
+      __builtin_prefetch(list, 0, 2);
+      __builtin_prefetch(list + degree - 1, 0, 2);
+    } else if (degree <= kLines * kLine && count >= kLines) {
+      // Several picks share a line; the number of lines is unpredictable: no loop over it.
+      for (int64_t line = 0; line <= kLines; ++line) {
+        const int64_t entry = line * kLine;
+        __builtin_prefetch(list + (entry < degree ? entry : degree - 1), 0, 2);
+      }
     } else {
       for (int64_t i = 0; i < count; ++i) __builtin_prefetch(&hop.indices[computed[i]], 0, 2);
     }

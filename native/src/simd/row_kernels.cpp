@@ -4,6 +4,10 @@
 #include "prefetch_rows.hpp"
 #include "stored_row.hpp"
 
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 #ifndef GNNSCALE_ISA
 #error "GNNSCALE_ISA names the instruction set this file is compiled for"
 #endif
@@ -40,11 +44,14 @@ inline void convert_row(const element_t<kIn>* from, element_t<kOut>* to, int64_t
   for (; j < last; ++j, ++to) store_one<kOut>(to, row.load_one(j));
 }
 
+// Prefetch distance of copies in bytes: copies compute nothing while they wait.
+constexpr int64_t kCopyAheadBytes = 2 * kAheadBytes;
+
 // Calls use(row_at(i)) for every row in [begin, end), in order, prefetching `row_bytes` of later
 // rows.
 template <typename RowAt, typename Use>
 inline void read_ahead(int64_t begin, int64_t end, int64_t row_bytes, RowAt&& row_at, Use&& use) {
-  const int64_t distance = 1 + kAheadBytes / (row_bytes + 1);
+  const int64_t distance = 1 + kCopyAheadBytes / (row_bytes + 1);
   for (int64_t i = begin; i < begin + distance && i < end; ++i) {
     prefetch_bytes(row_at(i), row_bytes);
   }
@@ -72,7 +79,67 @@ inline void convert_rows(const Gather& task, int64_t begin, int64_t end, RowAt&&
   });
 }
 
+// Bytes of an output that the second-level cache cannot hold. Stores around the caches then save
+// reads of the output's lines, and keep these from evicting prefetched rows.
+constexpr int64_t kStreamedBytes = int64_t{4} << 20;
+// Bytes of the smallest store around the caches, and its alignment.
+constexpr int64_t kStreamBytes = 16;
+
+// Returns whether rows are copied as they are to a large output without gaps.
+inline bool is_streamed(const Gather& task) {
+#if defined(__SSE2__)
+  const int64_t num_bytes = row_bytes(task.x.dtype, task.x.length);
+  return task.x.dtype == task.out.dtype && task.out.stride == task.x.length &&
+         num_bytes * task.num_rows >= kStreamedBytes && num_bytes % kStreamBytes == 0 &&
+         reinterpret_cast<uintptr_t>(task.out.data) % kStreamBytes == 0;
+#else
+  return false;
+#endif
+}
+
+// Copies bytes to aligned memory, around the caches.
+inline void stream_bytes([[maybe_unused]] const char* from, [[maybe_unused]] char* to,
+                         [[maybe_unused]] int64_t num_bytes) {
+#if defined(__SSE2__)
+  const auto copy_word = [&] {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to),
+                     _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+    from += kStreamBytes, to += kStreamBytes, num_bytes -= kStreamBytes;
+  };
+#if defined(__AVX512F__)
+  while (num_bytes > 0 && reinterpret_cast<uintptr_t>(to) % kCacheLine != 0) copy_word();
+  for (; num_bytes >= kCacheLine;
+       from += kCacheLine, to += kCacheLine, num_bytes -= kCacheLine) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(from));
+  }
+#endif
+  while (num_bytes > 0) copy_word();
+#endif
+}
+
+// Makes streamed stores visible before all later stores.
+inline void end_stream() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+void stream(const Gather& task, int64_t begin, int64_t end) {
+  const int64_t num_bytes = row_bytes(task.x.dtype, task.x.length);
+  char* out = static_cast<char*>(task.out.data) + begin * num_bytes;
+  const int64_t stride = task.x.stride * element_bytes(task.x.dtype);
+  read_ahead(
+      begin, end, num_bytes,
+      [&](int64_t i) { return static_cast<const char*>(task.x.data) + task.ids[i] * stride; },
+      [&](const char* row) {
+        stream_bytes(row, out, num_bytes);
+        out += num_bytes;
+      });
+  end_stream();
+}
+
 void gather(const Gather& task, int64_t begin, int64_t end) {
+  if (is_streamed(task)) return stream(task, begin, end);
   convert_rows(task, begin, end,
                [&]<typename In>(int64_t i) { return row_of<In>(task.x, task.ids[i]); });
 }
