@@ -34,12 +34,19 @@ bool flush(const py::object& data) {
   return flush_cache_lines(bytes.data, static_cast<size_t>(bytes.size));
 }
 
+void move_pages(const py::object& data) {
+  const auto bytes = vector<uint8_t>(data, "data");
+  NoGil released;
+  move_to_large_pages(bytes.data, static_cast<size_t>(bytes.size));
+}
+
 }  // namespace
 
 void bind_process(py::module_& m) {
   m.def("keep_freed_memory", [] { return keep_freed_memory(); });
   m.def("end_on_bus_error", &end_on_error, py::kw_only(), "descriptor"_a, "after"_a, "status"_a);
   m.def("flush_cache_lines", &flush, "data"_a);
+  m.def("move_to_large_pages", &move_pages, "data"_a);
 }
 
 }  // namespace gnnscale

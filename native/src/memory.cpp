@@ -153,12 +153,26 @@ size_t idle_bytes() {
   return idle.num_bytes();
 }
 
-void prefer_large_pages(void* data, size_t num_bytes) {
+namespace {
+
+// Gives the kernel advice on all large pages within a range of memory.
+void advise_large_pages(const void* data, size_t num_bytes, int advice) {
   constexpr uintptr_t kPage = uintptr_t{1} << 21;
   const auto start = reinterpret_cast<uintptr_t>(data);
   const uintptr_t first = (start + kPage - 1) & ~(kPage - 1),
                   last = (start + num_bytes) & ~(kPage - 1);
-  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, advice);
+}
+
+}  // namespace
+
+void prefer_large_pages(void* data, size_t num_bytes) {
+  advise_large_pages(data, num_bytes, MADV_HUGEPAGE);
+}
+
+void move_to_large_pages(const void* data, size_t num_bytes) {
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE, which headers older than Linux 6.1 lack
+  advise_large_pages(data, num_bytes, kCollapse);
 }
 
 int64_t keep_freed_memory([[maybe_unused]] SetMalloc* set) {

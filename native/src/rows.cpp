@@ -18,6 +18,13 @@ const RowKernels& kernels() { return GNNSCALE_FOR_ISA(row_kernels); }
 // Rows of one work item: some tens of KiB of output.
 int64_t grain(int64_t length) { return std::max<int64_t>(16, 16384 / (length + 1)); }
 
+// Rows of one work item of a copy. At its start a thread waits for the first rows, so that items
+// are larger while all threads have several.
+int64_t copy_grain(const Gather& task, int num_threads) {
+  const int64_t share = task.num_rows / (4 * static_cast<int64_t>(num_threads));
+  return std::max(grain(task.x.length), std::min(share, 8 * grain(task.x.length)));
+}
+
 // Edges that count as one row of the grain.
 constexpr int64_t kEdgesOfRow = 16;
 
@@ -26,7 +33,7 @@ constexpr int64_t kElementGrain = 1 << 16;
 }  // namespace
 
 void gather(const Gather& task, int num_threads) {
-  parallel_for(task.num_rows, grain(task.x.length), num_threads,
+  parallel_for(task.num_rows, copy_grain(task, num_threads), num_threads,
                [&](int64_t begin, int64_t end) { kernels().gather(task, begin, end); });
 }
 

@@ -4,6 +4,7 @@
 #include <malloc.h>
 
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "check.hpp"
@@ -69,6 +70,22 @@ void test_blocks_beyond_the_bound_are_freed() {
   return_block(nullptr);
 }
 
+void test_moved_memory_keeps_its_contents() {
+  std::vector<unsigned> numbers(3 << 20);
+  std::iota(numbers.begin(), numbers.end(), 7U);
+  const auto is_kept = [&] {
+    for (unsigned i = 0; i < numbers.size(); ++i) {
+      if (numbers[i] != i + 7) return false;
+    }
+    return true;
+  };
+  move_to_large_pages(numbers.data() + 5, (numbers.size() - 5) * sizeof(unsigned));
+  CHECK(is_kept());
+  move_to_large_pages(numbers.data(), 100);  // less than a page
+  move_to_large_pages(numbers.data(), 0);
+  CHECK(is_kept());
+}
+
 #ifdef __GLIBC__
 // As glibc before 2.35, which rejects mmap thresholds above HEAP_MAX / 2.
 int threshold = 0;
@@ -97,6 +114,7 @@ int main() {
   test_blocks_are_reused_by_size_class();
   test_oldest_blocks_are_evicted_first();
   test_blocks_beyond_the_bound_are_freed();
+  test_moved_memory_keeps_its_contents();
 #ifdef __GLIBC__
   test_malloc_retains_freed_memory();
 #endif

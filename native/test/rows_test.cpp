@@ -220,6 +220,33 @@ void test_rounding() {
   }
 }
 
+// Outputs too large for the caches, in parts that begin anywhere on a cache line.
+void test_large_gather() {
+  constexpr int64_t kBytes = int64_t{5} << 20, kRows = 50;
+  for (const Kernels& kernels : available_kernels()) {
+    for (const int64_t length : {4, 20, 61, 64, 100}) {
+      const Matrix x(DType::float32, kRows, length, length + 3, length);
+      const int64_t num_rows = kBytes / (4 * length);
+      std::vector<int32_t> ids(num_rows);
+      for (int64_t i = 0; i < num_rows; ++i) ids[i] = static_cast<int32_t>(7 * i % kRows);
+      for (const int64_t first : {0, 1, 4}) {
+        std::vector<float> out(first + num_rows * length + 1, -1.0F);
+        const Gather task{x.rows(),
+                          {ids.data(), false},
+                          num_rows,
+                          {out.data() + first, DType::float32, length, length}};
+        kernels.rows->gather(task, 3, num_rows);
+        kernels.rows->gather(task, 0, 3);
+        int64_t num_wrong = 0;
+        for (int64_t i = 0; i < num_rows * length; ++i) {
+          num_wrong += out[first + i] != x.at(ids[i / length], i % length);
+        }
+        CHECK(num_wrong == 0 && out.back() == -1 && (first == 0 || out[first - 1] == -1));
+      }
+    }
+  }
+}
+
 void test_gather() {
   const std::vector<int64_t> wide{6, 0, 6, 3, 1, 5, 2};
   const std::vector<int32_t> narrow(wide.begin(), wide.end());
@@ -703,6 +730,7 @@ int main() {
   test_every_half_float();
   test_rounding();
   test_gather();
+  test_large_gather();
   test_gather_columns();
   test_aggregate();
   test_nan_gate();

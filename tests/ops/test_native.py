@@ -47,6 +47,16 @@ def test_planted_and_expanded_edges() -> None:
     assert out.tolist() == [[4, 0, 1], [10, 10, 12]]
 
 
+@given(st.lists(st.integers(0, 40), max_size=30))
+def test_expanded_edges_repeat_their_destination(counts: list[int]) -> None:
+    indptr = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    sources = np.arange(indptr[-1], dtype=np.int32) * 3
+    out = np.full((2, indptr[-1]), -1)
+    ops.expand_edges(indptr, sources, first_dst=5, out=out)
+    assert out[0].tolist() == sources.tolist()
+    assert out[1].tolist() == np.repeat(np.arange(len(counts)) + 5, counts).tolist()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("level", ["", "baseline", "avx2"])
 def test_the_environment_limits_the_simd_level(level: str) -> None:

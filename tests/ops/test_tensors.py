@@ -268,6 +268,11 @@ def test_memory_that_is_given_back() -> None:
     marks = [int(block[0]) for block in again]
     assert marks[:8] == list(range(16, 8, -1))
     assert marks[-4:] == [0] * 4
+    # Moved memory keeps its bytes.
+    rows = torch.arange(1 << 20).numpy()
+    for part in (rows, rows[5:], rows[:1], rows[:0]):
+        ops.move_to_large_pages(part.view(np.uint8))
+    assert (rows == np.arange(1 << 20)).all()
     # malloc is told to keep what is freed.
     glibc = platform.libc_ver()[0] == "glibc"
     assert ops.keep_freed_memory() in ((1 << 30, 32 << 20) if glibc else (0,))

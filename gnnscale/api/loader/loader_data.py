@@ -19,6 +19,9 @@ from gnnscale.graph import Graph
 
 #: Row types that the native gather supports.
 _GATHERED = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+#: Bytes up to which rows move to large pages, which takes up to a second for 1 GiB. The batches of
+#: a few epochs regain the time; those of larger graphs, in which more is moved, may not.
+_MOVED_BYTES = 1 << 30
 #: PyG's names of attributes of vertices and of edges, by DGL's customary names.
 _PYG_NAMES = ({"feat": "x", "label": "y"}, {"weight": "edge_weight", "feat": "edge_attr"})
 #: DGL's customary names, by PyG's.
@@ -70,7 +73,10 @@ class AlignedRows:
         values = values.detach().contiguous()
         bits = values.view(torch.int16) if values.dtype == torch.bfloat16 else values
         storage = _GATHERED.get(values.dtype) if values.ndim == 2 else None
-        return cls(array=bits.numpy(), storage=storage, dtype=values.dtype)
+        array = bits.numpy()
+        if storage is not None and array.nbytes <= _MOVED_BYTES:
+            ops.move_to_large_pages(array.reshape(-1).view(np.uint8))
+        return cls(array=array, storage=storage, dtype=values.dtype)
 
     def take(self, ids: Int64Array, *, num_threads: int, pinned: bool) -> torch.Tensor:
         """Return rows ``ids`` as ``dtype``, ``[len(ids), ...]``, page-locked if ``pinned``."""

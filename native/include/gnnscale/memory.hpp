@@ -27,6 +27,10 @@ size_t idle_bytes();
 // Asks the kernel for large pages for memory with scattered writes.
 void prefer_large_pages(void* data, size_t num_bytes);
 
+// Moves memory to large pages where the kernel has them; its contents stay. Takes up to a
+// millisecond for each MiB on small pages.
+void move_to_large_pages(const void* data, size_t num_bytes);
+
 // Makes this process's malloc retain freed memory instead of returning pages to the kernel: torch
 // has no CPU allocator of its own and would otherwise fault in the pages of every activation.
 // Returns the maximum bytes of a retained block; 0 if the C library lacks such settings.

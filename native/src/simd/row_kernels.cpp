@@ -108,8 +108,7 @@ inline void stream_bytes([[maybe_unused]] const char* from, [[maybe_unused]] cha
   };
 #if defined(__AVX512F__)
   while (num_bytes > 0 && reinterpret_cast<uintptr_t>(to) % kCacheLine != 0) copy_word();
-  for (; num_bytes >= kCacheLine;
-       from += kCacheLine, to += kCacheLine, num_bytes -= kCacheLine) {
+  for (; num_bytes >= kCacheLine; from += kCacheLine, to += kCacheLine, num_bytes -= kCacheLine) {
     _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(from));
   }
 #endif

@@ -715,6 +715,7 @@ _ALONE = {
     *("RowReader", "RowReader.submit", "DiskLists"),
     *("LayerSampler.sample", "simd_level", "supported_simd_level", "keep_freed_memory"),
     *("SharedSum", "SharedSum.add", "end_on_bus_error", "flush_cache_lines"),
+    "move_to_large_pages",
 }
 _CALLS: dict[str, Callable[..., Any]] = {
     "NativeReplacement.advance": _call_replacement,
@@ -732,6 +733,7 @@ MAKERS: dict[str, Callable[[Calls], Args]] = {
         for name, maker in vars(Calls).items()
         if name[0] != "_" and name in dir(_native)
     },
+    "move_to_large_pages": Calls.flush_cache_lines,
     "empty": lambda c: dict(shape=(c.size(0, 9), c.size(0, 9)), dtype=c.pick(STORED)),
     "read_ahead": lambda c: _without(c.gather(), "out"),
     "csc_sort": lambda c: dict(**c.csc(), drop_duplicates=c.half()),
