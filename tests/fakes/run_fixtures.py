@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from gnnscale.run.checkpoint import LAST
 from gnnscale.run.checkpoint.file import load_checkpoint
 from gnnscale.run.config import RunConfig
 from gnnscale.run.records import TrainResult
+from gnnscale.training.launcher import worker_handles
 from gnnscale.training.launcher.launch import launch
 from gnnscale.training.setup import open_run
 from gnnscale.training.train import train
@@ -190,8 +192,32 @@ class Reported:
         return [step["devices"][rank] for step in self.steps]
 
 
+#: Imports of many tests' workers that are no part of the package: of PyG's modules, and of the
+#: device for which the host stands. They take longer than most runs.
+IMPORTED_BY_TESTS = ("torch._dynamo", "torch_geometric.nn")
+#: Without these, libraries start threads when they are imported, which no fork survives.
+WITHOUT_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+
+
+@pytest.fixture(scope="session")
+def server_with_imports() -> Iterator[None]:
+    """Let the server of workers import once what workers of many tests import."""
+    names = tuple(name for name in IMPORTED_BY_TESTS if find_spec(name.partition(".")[0]))
+    program = (
+        f"import os; os.environ.update({WITHOUT_THREADS}); "
+        "from gnnscale.training.launcher import fork_server as server; "
+        f"server._PRELOADED += {names}; server.serve(int(sys.argv[1]), sys.argv[2])"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker_handles, "_PROGRAM", program)
+        worker_handles.stop_server()
+        yield
+
+
 @pytest.fixture
-def launched(options: Callable[..., DictConfig]) -> Callable[..., Reported]:
+def launched(
+    options: Callable[..., DictConfig], server_with_imports: None
+) -> Callable[..., Reported]:
     """Train as ``gnnscale train`` does, with ``fakes`` in place of options that it does not have.
 
     ``report`` is the class of the observer.
