@@ -192,14 +192,14 @@ class Reported:
         return [step["devices"][rank] for step in self.steps]
 
 
-#: Imports of many tests' workers that are no part of the package: of PyG's modules, and of the
-#: device for which the host stands. They take longer than most runs.
+#: Imports of many tests' workers that are no part of the package: of PyG's modules, and of modes
+#: that see torch's operations. They take longer than most runs.
 IMPORTED_BY_TESTS = ("torch._dynamo", "torch_geometric.nn")
 #: Without these, libraries start threads when they are imported, which no fork survives.
 WITHOUT_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def server_with_imports() -> Iterator[None]:
     """Let the server of workers import once what workers of many tests import."""
     names = tuple(name for name in IMPORTED_BY_TESTS if find_spec(name.partition(".")[0]))
@@ -210,14 +210,11 @@ def server_with_imports() -> Iterator[None]:
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_handles, "_PROGRAM", program)
-        worker_handles.stop_server()
         yield
 
 
 @pytest.fixture
-def launched(
-    options: Callable[..., DictConfig], server_with_imports: None
-) -> Callable[..., Reported]:
+def launched(options: Callable[..., DictConfig]) -> Callable[..., Reported]:
     """Train as ``gnnscale train`` does, with ``fakes`` in place of options that it does not have.
 
     ``report`` is the class of the observer.
