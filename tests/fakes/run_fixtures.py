@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from composed import composed
+from few_bytes import read_few_bytes
 from hydra import initialize_config_module
 from interrupted import StopAfterAnEpoch
 from learnt import lines, same, weights
@@ -192,24 +192,21 @@ class Reported:
         return [step["devices"][rank] for step in self.steps]
 
 
-#: Imports of many tests' workers that are no part of the package: of PyG's modules, and of modes
-#: that see torch's operations. They take longer than most runs.
-IMPORTED_BY_TESTS = ("torch._dynamo", "torch_geometric.nn")
 #: Without these, libraries start threads when they are imported, which no fork survives.
 WITHOUT_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
 @pytest.fixture(scope="session", autouse=True)
-def server_with_imports() -> Iterator[None]:
-    """Let the server of workers import once what workers of many tests import."""
-    names = tuple(name for name in IMPORTED_BY_TESTS if find_spec(name.partition(".")[0]))
+def worker_imports() -> Iterator[None]:
+    """Let the server of workers import once what workers of many tests import, and time less."""
     program = (
         f"import os; os.environ.update({WITHOUT_THREADS}); "
         "from gnnscale.training.launcher import fork_server as server; "
-        f"server._PRELOADED += {names}; server.serve(int(sys.argv[1]), sys.argv[2])"
+        "server._PRELOADED += ('worker_imports',); server.serve(int(sys.argv[1]), sys.argv[2])"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_handles, "_PROGRAM", program)
+        read_few_bytes()
         yield
 
 
