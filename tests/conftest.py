@@ -149,9 +149,13 @@ def write_figures() -> Callable[[Path], Path]:
 
 @pytest.fixture(scope="session")
 def csim_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A ``GNNSCALE_HOME`` for compiled kernels, which all processes of pytest-xdist share."""
+    """A ``GNNSCALE_HOME`` for compiled kernels, which all processes of pytest-xdist share.
+
+    With ``GNNSCALE_TEST_COMPILED``, it is that folder, which several runs of the tests may share.
+    """
     folder = tmp_path_factory.getbasetemp()
-    home = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "csim-home"
+    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    home = Path(os.environ.get("GNNSCALE_TEST_COMPILED", shared / "csim-home")).absolute()
     for name in ("csim", "cuda"):
         (home / name).mkdir(parents=True, exist_ok=True)
     return home

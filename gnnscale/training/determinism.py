@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import socket
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 #: Variables that make torch, oneMKL and oneDNN compute with AVX2; each library reads its variable
 #: at its first operation.
 _AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+#: Options of torch's compiler, and the variable that it reads when it is imported.
+_COMPILER, _COMPILER_VARIABLE = "torch._inductor.config", "TORCHINDUCTOR_DETERMINISTIC"
 
 
 def fix_instruction_set() -> None:
@@ -53,16 +56,38 @@ def repeatable_operations(enabled: bool) -> Iterator[None]:
         return
     # cuBLAS reads it once; without it torch refuses deterministic matrix products.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    previous = torch.are_deterministic_algorithms_enabled()
+    # torch.use_deterministic_algorithms would import torch's compiler, which takes a second.
+    previous = torch.get_deterministic_debug_mode()
     previous_fill = deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")
     # Filling uninitialized memory costs time and helps only programs that read it.
     deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
+        with _deterministic_compiler():
+            yield
+    finally:
+        torch.set_deterministic_debug_mode(previous)
+        deterministic.fill_uninitialized_memory = previous_fill  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _deterministic_compiler() -> Iterator[None]:
+    """Make ``torch.compile`` deterministic within the ``with`` block, without its import."""
+    imported: Any = sys.modules.get(_COMPILER)
+    variable = os.environ.get(_COMPILER_VARIABLE)
+    previous = variable == "1" if imported is None else imported.deterministic
+    os.environ[_COMPILER_VARIABLE] = "1"
+    if imported is not None:
+        imported.deterministic = True
+    try:
         yield
     finally:
-        torch.use_deterministic_algorithms(previous)
-        deterministic.fill_uninitialized_memory = previous_fill  # type: ignore[attr-defined]
+        del os.environ[_COMPILER_VARIABLE]
+        if variable is not None:
+            os.environ[_COMPILER_VARIABLE] = variable
+        imported = sys.modules.get(_COMPILER)
+        if imported is not None:
+            imported.deterministic = previous
 
 
 def check_equal_values(

@@ -1,4 +1,6 @@
 import os
+import sys
+from types import SimpleNamespace
 
 import torch
 from torch.utils import deterministic
@@ -34,6 +36,38 @@ def test_the_mode_ends_with_the_block() -> None:
             assert torch.are_deterministic_algorithms_enabled() is wanted
         assert not torch.are_deterministic_algorithms_enabled()
         assert deterministic.fill_uninitialized_memory is fills  # type: ignore[attr-defined]
+
+
+def test_torch_s_compiler_is_deterministic_without_its_import(monkeypatch) -> None:
+    name, variable = "torch._inductor.config", "TORCHINDUCTOR_DETERMINISTIC"
+    for before in (None, "0"):
+        monkeypatch.setattr(os, "environ", dict(os.environ))
+        monkeypatch.setitem(sys.modules, name, None)  # no import of it succeeds
+        if before is not None:
+            os.environ[variable] = before
+        with repeatable_operations(True):
+            assert os.environ[variable] == "1"
+        assert os.environ.get(variable) == before
+    compiler = SimpleNamespace(deterministic=False)
+    with monkeypatch.context() as imported:
+        imported.setitem(sys.modules, name, compiler)
+        with repeatable_operations(True):
+            assert compiler.deterministic
+        assert not compiler.deterministic
+    with repeatable_operations(True):
+        monkeypatch.setitem(sys.modules, name, compiler)
+        compiler.deterministic = True  # as the variable says
+    assert not compiler.deterministic
+
+
+def test_torch_says_what_it_said_before_the_block() -> None:
+    torch.set_deterministic_debug_mode("warn")
+    try:
+        with repeatable_operations(True):
+            assert torch.get_deterministic_debug_mode() == 2
+        assert torch.get_deterministic_debug_mode() == 1
+    finally:
+        torch.set_deterministic_debug_mode("default")
 
 
 def test_a_torch_that_computes_already_is_told(monkeypatch, caplog) -> None:

@@ -210,12 +210,14 @@ def measure_workload(
     threads = tuple(sorted({1, cores}))
     sizes: dict[int, BatchSize] = {}
     seconds: dict[int, tuple[float, ...]] = {}
+    evicting = other_data()
     for count in threads:
         seconds[count] = _time_slices(
             sampler.sampler(graph, seed=seed, num_threads=count),
             seeds,
             num_seeds,
             sizes,
+            evicting,
             budget_s / len(threads),
             min_rounds,
         )
@@ -257,15 +259,15 @@ def _time_slices(
     seeds: IntArray,
     num_seeds: Sequence[int],
     sizes: dict[int, BatchSize],
+    evicting: Float64Array,
     budget_s: float,
     min_rounds: int,
 ) -> tuple[float, ...]:
     """Return lower quartiles of the seconds of sampling each number of seeds in ``num_seeds``.
 
-    ``sizes`` gets the size of a mini-batch of each.
+    ``sizes`` gets the size of a mini-batch of each. ``evicting`` is read before each sample.
     """
     times: dict[int, list[float]] = {count: [] for count in num_seeds}
-    evicting = other_data()
     begin = time.perf_counter()
     for step in range(_MAX_ROUNDS + 1):
         for count in num_seeds:

@@ -26,6 +26,8 @@ os.environ |= {"OPENBLAS_NUM_THREADS": "1"}
 import numpy.random  # noqa: F401
 
 del os.environ["OPENBLAS_NUM_THREADS"]
+sys.path.append(str(Path(__file__).parents[2] / "fakes"))
+from few_bytes import read_few_bytes
 from hydra import compose, initialize_config_module
 
 import gnnscale.cli
@@ -135,6 +137,7 @@ def _end() -> None:
     os._exit(status if isinstance(status, int) else 0)
 
 
+read_few_bytes()
 # Hydra looks for plugins and makes tables for its grammar when it composes for the first time.
 with initialize_config_module("gnnscale.configs", version_base="1.3"):
     compose("train", ["model.hidden=8"])

@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "fakes"))
 
 import copying_device  # noqa: F401
 from composed import composed
+from few_bytes import read_few_bytes
 
 from gnnscale import Observer
 from gnnscale.core.config.typed import typed
@@ -39,6 +40,8 @@ from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.config import RunConfig
 from gnnscale.training.setup import open_run
 from gnnscale.training.train import train
+
+read_few_bytes()
 
 
 class Notes(Observer):
