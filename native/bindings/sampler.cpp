@@ -216,7 +216,7 @@ class NativeSampler {
                           const py::object& last, const py::object& disjoint) {
     const Ids from = ids(seeds, "seeds");
     const auto as_of = cutoffs_of(cutoffs, from.size);
-    const TimeRule time = time_rule_of(rule, forward, strict, window, last, disjoint);
+    TimeRule time = time_rule_of(rule, forward, strict, window, last, disjoint);
     const bool replaces = flag(replace, "replace");
     const auto counts = typed_fanouts(fanouts, replaces);
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
@@ -232,6 +232,7 @@ class NativeSampler {
     Seeds units = seeds_of(from);
     if (!cutoffs.is_none()) {
       units.cutoffs = as_of.data();
+      time.shares = time_shares();
       edge_options.time = &time;
     }
     return run([&]<typename Vertex>(Pools<Vertex>& pools) {
@@ -441,6 +442,14 @@ class NativeSampler {
     refuse_value(name, "True", "False for a graph whose edges have no weights");
   }
 
+  // Returns estimates of the times of each edge type, made on first use.
+  const TimeShares* time_shares() {
+    NoGil released;
+    std::call_once(
+        looked_, [&] { time_shares_ = sampled_shares(edge_times_, offsets_, num_edges_, types_); });
+    return time_shares_.data();
+  }
+
   // Returns the slots of weighted draws, built on first use.
   const WeightSlots* weight_slots(int num_threads) {
     NoGil released;
@@ -458,7 +467,8 @@ class NativeSampler {
   const float* edge_weights_ = nullptr;
   const uint32_t* edge_rows_ = nullptr;
   const int64_t* edge_times_ = nullptr;
-  std::once_flag prepared_;
+  std::vector<TimeShares> time_shares_;
+  std::once_flag prepared_, looked_;
   std::unique_ptr<WeightSlots> weight_slots_;
   std::variant<std::unique_ptr<Pools<int32_t>>, std::unique_ptr<Pools<int64_t>>> pools_;
 };

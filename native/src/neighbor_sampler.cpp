@@ -463,6 +463,7 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Seeds& seeds, const
   // The newest edges are taken without draws.
   replace = replace && (rule_ == nullptr || !rule_->last);
   const size_t num_relations = types_.edges.size(), num_hops = fanouts.size() / num_relations;
+  const bool has_shares = rule_ != nullptr && rule_->shares != nullptr;
   SampledBatch<Vertex> batch;
   batch.blocks.resize(fanouts.size());
   batch.edge_vertices.resize(num_relations);
@@ -480,7 +481,7 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Seeds& seeds, const
       const EdgeType& edges = types_.edges[r];
       plans.push_back({edges, firsts[edges.destination], ends[edges.destination],
                        fanouts[hop * num_relations + r], replace, shares ? key : combine(key, r),
-                       edge_options});
+                       edge_options, has_shares ? &rule_->shares[r] : nullptr});
     }
     BlockArrays* blocks = &batch.blocks[hop * num_relations];
     const bool is_all = num_relations == 1 && fronts_.size() == 1 && hop + 1 == num_hops;

@@ -1,13 +1,50 @@
 // Sampling as of cut-offs: the edges that a unit may reach, and local ids of units.
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "gnnscale/random.hpp"
 #include "gnnscale/sampler.hpp"
 
 namespace gnnscale {
+
+TimeShares::TimeShares(const std::vector<int64_t>& sample) {
+  if (sample.empty()) return;
+  const auto [least, largest] = std::minmax_element(sample.begin(), sample.end());
+  first_ = static_cast<double>(*least);
+  const double length = static_cast<double>(*largest) - first_;
+  scale_ = length > 0 ? kBuckets / length : 0;
+  for (const int64_t time : sample) {
+    const auto bucket = static_cast<int>((static_cast<double>(time) - first_) * scale_);
+    shares_[std::min(bucket, kBuckets - 1) + 1] += 1.0 / static_cast<double>(sample.size());
+  }
+  std::partial_sum(shares_.begin(), shares_.end(), shares_.begin());
+}
+
+std::vector<TimeShares> sampled_shares(const int64_t* times, const int64_t* indptr,
+                                       int64_t num_edges, const GraphTypes& types) {
+  constexpr uint64_t kSample = 1024;
+  std::vector<TimeShares> shares;
+  for (const EdgeType& edges : types.edges) {
+    const auto [first, size] = types.vertices[edges.destination];
+    std::vector<int64_t> sample;
+    for (uint64_t i = 0; i < kSample && size > 0; ++i) {
+      const auto v = first + static_cast<int64_t>(below(draw(0, i), static_cast<uint64_t>(size)));
+      const int64_t begin = indptr[edges.row(v)], end = indptr[edges.row(v) + 1];
+      if (begin < 0 || end <= begin || end > num_edges) continue;
+      const auto degree = static_cast<uint64_t>(end - begin);
+      const int64_t time = times[begin + static_cast<int64_t>(below(draw(1, i), degree))];
+      if (time != kNoTime) sample.push_back(time);
+    }
+    shares.emplace_back(sample);
+  }
+  return shares;
+}
+
 namespace {
 
 // Lists that are searched together, whose cache misses overlap.
@@ -26,42 +63,73 @@ bool precedes(int64_t time, int64_t bound) {
   return kStrict ? time < bound : time <= bound;
 }
 
-// Moves begins[i] behind the edges that precede bounds[i], for n <= kTogether lists of ends[i] -
-// begins[i] edges. Reads no other times, whatever their values.
-template <bool kStrict>
-void search(const int64_t* times, int64_t n, const int64_t* bounds, const int64_t* ends,
-            int64_t* begins) {
-  int32_t active[kTogether];
-  int64_t sizes[kTogether];
-  int64_t num_active = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    sizes[i] = ends[i] - begins[i];
-    active[num_active] = static_cast<int32_t>(i);
-    num_active += sizes[i] > 0;
-    __builtin_prefetch(&times[begins[i] + sizes[i] / 2]);
+// Lists of more edges are searched from where the bound is expected.
+constexpr int64_t kLong = 32;
+
+// Searches of up to kTogether sorted lists for bounds. They read times of the lists alone, whatever
+// their values.
+class Searches {
+ public:
+  // Starts a search of edges `begin` to `end` for a bound, which is expected after `share` of them.
+  void add(const int64_t* times, int64_t begin, int64_t end, int64_t bound, double share) {
+    const int64_t size = end - begin;
+    const auto expected = static_cast<int64_t>(share * static_cast<double>(size));
+    begins_[count_] = begin;
+    sizes_[count_] = size;
+    bounds_[count_] = bound;
+    probes_[count_] = begin + (size > kLong ? std::min(expected, size - 1) : size / 2);
+    __builtin_prefetch(&times[probes_[count_++]]);
   }
-  while (num_active > 0) {
+
+  // Moves the begin of each search behind the edges that precede its bound.
+  template <bool kStrict>
+  void run(const int64_t* times) {
+    int32_t active[kTogether];
+    int64_t num_active = 0;
+    for (int32_t i = 0; i < count_; ++i) {
+      active[num_active] = i;
+      num_active += sizes_[i] > 0;
+    }
+    // The bound is near where it was expected: the second probe is a standard deviation further.
+    num_active = step<kStrict>(times, active, num_active, [&](int32_t i, int64_t is_after) {
+      if (sizes_[i] <= kLong) return sizes_[i] / 2;
+      const auto near = static_cast<int64_t>(std::sqrt(static_cast<float>(sizes_[i])));
+      return is_after != 0 ? near : sizes_[i] - near;
+    });
+    while (num_active > 0) {
+      num_active = step<kStrict>(times, active, num_active,
+                                 [&](int32_t i, int64_t) { return sizes_[i] / 2; });
+    }
+  }
+
+  int64_t begin(int64_t i) const { return begins_[i]; }
+
+ private:
+  template <bool kStrict, typename Next>
+  int64_t step(const int64_t* times, int32_t* active, int64_t num_active, Next&& next) {
     int64_t num_left = 0;
     for (int64_t a = 0; a < num_active; ++a) {
       const int32_t i = active[a];
-      const int64_t half = sizes[i] / 2;
+      const int64_t probe = probes_[i], num_before = probe - begins_[i];
       // The comparison is unpredictable: no branch.
-      const int64_t is_after =
-          -static_cast<int64_t>(precedes<kStrict>(times[begins[i] + half], bounds[i]));
-      begins[i] += (half + 1) & is_after;
-      sizes[i] = (half & ~is_after) + ((sizes[i] - half - 1) & is_after);
-      __builtin_prefetch(&times[begins[i] + sizes[i] / 2]);
+      const int64_t is_after = -static_cast<int64_t>(precedes<kStrict>(times[probe], bounds_[i]));
+      const int64_t num_behind = sizes_[i] - num_before - 1;
+      begins_[i] += (num_before + 1) & is_after;
+      sizes_[i] = (num_before & ~is_after) + (num_behind & is_after);
+      probes_[i] = begins_[i] + next(i, is_after);
+      __builtin_prefetch(&times[probes_[i]]);
       active[num_left] = i;
-      num_left += sizes[i] > 0;
+      num_left += sizes_[i] > 0;
     }
-    num_active = num_left;
+    return num_left;
   }
-}
 
-void search(const TimeRule& rule, int64_t n, const int64_t* bounds, const int64_t* ends,
-            int64_t* begins) {
-  rule.strict ? search<true>(rule.times, n, bounds, ends, begins)
-              : search<false>(rule.times, n, bounds, ends, begins);
+  int64_t count_ = 0;
+  int64_t begins_[kTogether], sizes_[kTogether], probes_[kTogether], bounds_[kTogether];
+};
+
+void run(Searches& searches, const TimeRule& rule) {
+  rule.strict ? searches.run<true>(rule.times) : searches.run<false>(rule.times);
 }
 
 // Largest time, or the time after it if `strict`, that a unit's edges come after; kNoTime: none.
@@ -120,33 +188,25 @@ void Sampler<Vertex>::narrow_block(const Hop& hop, int64_t first, int64_t last) 
   const Vertex* vertices = fronts_[hop.edges.destination].vertices.data() + hop.first_dst;
   const int64_t n = last - first;
   int64_t *begins = hop.begins + first, *degrees = hop.degrees() + first;
-  int64_t upper[kTogether], lower[kTogether], list_ends[kTogether], ends[kTogether];
+  int64_t lowers[kTogether], ends[kTogether];
+  Searches uppers;
   bool is_bounded = false;
   for (int64_t i = 0; i < n; ++i) {
     const AsOf bounds = as_of(hop, first + i);
-    upper[i] = bounds.cutoff;
-    lower[i] = lower_bound_of(rule, bounds);
-    is_bounded |= lower[i] != kNoTime;
-    list_ends[i] = begins[i] + degrees[i];
-    ends[i] = begins[i];
+    lowers[i] = lower_bound_of(rule, bounds);
+    is_bounded |= lowers[i] != kNoTime;
+    uppers.add(rule.times, begins[i], begins[i] + degrees[i], bounds.cutoff,
+               hop.share(bounds.cutoff));
     const uint64_t key = combine(combine(hop.key, static_cast<uint64_t>(vertices[first + i])),
                                  static_cast<uint64_t>(bounds.cutoff));
     hop.keys[first + i] =
         bounds.since == kNoTime ? key : combine(key, static_cast<uint64_t>(bounds.since));
   }
-  search(rule, n, upper, list_ends, ends);
-  if (is_bounded) {
-    for (int64_t i = 0; i < n; ++i) {
-      // A list whose last time is kNoTime has no times.
-      const bool is_timed = ends[i] > begins[i] && rule.times[ends[i] - 1] != kNoTime;
-      if (!is_timed) lower[i] = kNoTime;
-      list_ends[i] = is_timed ? ends[i] : begins[i];
-    }
-  }
-  for (int64_t i = 0; i < n; ++i) upper[i] = begins[i];
-  if (is_bounded) search(rule, n, lower, list_ends, upper);
+  run(uppers, rule);
+  for (int64_t i = 0; i < n; ++i) ends[i] = uppers.begin(i);
+  if (is_bounded) search_lowers(hop, n, lowers, begins, ends);
   for (int64_t i = 0; i < n; ++i) {
-    const int64_t size = ends[i] - upper[i];
+    const int64_t begin = is_bounded ? lowers[i] : begins[i], size = ends[i] - begin;
     const int64_t kept = rule.last && hop.fanout >= 0 ? std::min(size, hop.fanout) : size;
     if (hop.narrowed != nullptr) hop.narrowed[first + i] = kept != degrees[i];
     begins[i] = ends[i] - kept;
@@ -154,26 +214,41 @@ void Sampler<Vertex>::narrow_block(const Hop& hop, int64_t first, int64_t last) 
   }
 }
 
-// Calls use(edge, as_of) with the bounds of the source of every edge in [first, last).
+// Replaces lower bounds by the first edges that they allow.
 template <typename Vertex>
-template <typename Use>
+void Sampler<Vertex>::search_lowers(const Hop& hop, int64_t n, int64_t* lowers,
+                                    const int64_t* begins, const int64_t* ends) const {
+  Searches searches;
+  for (int64_t i = 0; i < n; ++i) {
+    // A list whose last time is kNoTime has no times.
+    const bool is_timed = ends[i] > begins[i] && rule_->times[ends[i] - 1] != kNoTime;
+    const int64_t end = is_timed && lowers[i] != kNoTime ? ends[i] : begins[i];
+    searches.add(rule_->times, begins[i], end, lowers[i], hop.share(lowers[i]));
+  }
+  run(searches, *rule_);
+  for (int64_t i = 0; i < n; ++i) lowers[i] = searches.begin(i);
+}
+
+// Calls use(edge, bounds, hash) with the bounds of the source of every edge in [first, last), and
+// their hash.
+template <typename Vertex>
+template <bool kEdgeTimes, typename Use>
 void Sampler<Vertex>::for_units(const Hop& hop, int64_t first, int64_t last, Use&& use) const {
   const int64_t *indptr = hop.indptr.data.get(), *end = indptr + hop.num_dst();
+  const int64_t* times = hop.edge_times.data.get();
   int64_t dst = std::upper_bound(indptr, end, first) - indptr - 1;
   for (int64_t edge = first; edge < last; ++dst) {
     const int64_t list_end = std::min(indptr[dst + 1], last);
-    AsOf bounds = as_of(hop, dst);
-    uint64_t hash = bounds.hash();
+    const AsOf bounds = as_of(hop, dst);
+    const uint64_t hash = bounds.hash();
     for (; edge < list_end; ++edge) {
-      if (hop.edge_times.data != nullptr && hop.edge_times.data[edge] != kNoTime) {
-        const int64_t time = hop.edge_times.data[edge];
-        (rule_->handed == Handed::since ? bounds.since : bounds.cutoff) = time;
-        hash = bounds.hash();
-      } else if (hop.edge_times.data != nullptr) {
-        bounds = as_of(hop, dst);
-        hash = bounds.hash();
+      if (!kEdgeTimes || times[edge] == kNoTime) {
+        use(edge, bounds, hash);
+        continue;
       }
-      use(edge, bounds, hash);
+      AsOf of_edge = bounds;
+      (rule_->handed == Handed::since ? of_edge.since : of_edge.cutoff) = times[edge];
+      use(edge, of_edge, of_edge.hash());
     }
   }
 }
@@ -181,22 +256,31 @@ void Sampler<Vertex>::for_units(const Hop& hop, int64_t first, int64_t last, Use
 // Writes the local ids of the units that edges [first, last) reach. Table entries of a run of edges
 // are prefetched before the first is used, and units before they are compared.
 template <typename Vertex>
+template <bool kEdgeTimes>
 void Sampler<Vertex>::number_units(const Hop& hop, const Vertex* picked, int64_t first,
                                    int64_t last, int32_t* local) {
   Front& front = fronts_[hop.edges.source];
   Vertex* vertices = front.vertices.data();
-  uint64_t hashes[kRun];
+  uint64_t hashes[kRun + kUnitsAhead];
   for (int64_t run = first; run < last; run += kRun) {
     const int64_t end = std::min(run + kRun, last);
-    for_units(hop, run, end, [&](int64_t edge, const AsOf&, uint64_t as_of) {
+    for_units<kEdgeTimes>(hop, run, end, [&](int64_t edge, const AsOf&, uint64_t as_of) {
       hashes[edge - run] = UnitMap<Vertex>::hash(picked[edge], as_of);
       front.units.prefetch(hashes[edge - run]);
     });
-    for_units(hop, run, end, [&](int64_t edge, const AsOf& bounds, uint64_t) {
-      front.units.prefetch_unit(hashes[std::min(edge + kUnitsAhead, end - 1) - run], vertices);
+    std::fill_n(hashes + (end - run), kUnitsAhead, hashes[end - run - 1]);
+    for_units<kEdgeTimes>(hop, run, end, [&](int64_t edge, const AsOf& bounds, uint64_t) {
+      front.units.prefetch_unit(hashes[edge - run + kUnitsAhead], vertices);
       local[edge] = front.units.insert(hashes[edge - run], picked[edge], bounds, vertices);
     });
   }
+}
+
+template <typename Vertex>
+void Sampler<Vertex>::number_units(const Hop& hop, const Vertex* picked, int64_t first,
+                                   int64_t last, int32_t* local) {
+  hop.edge_times.data == nullptr ? number_units<false>(hop, picked, first, last, local)
+                                 : number_units<true>(hop, picked, first, last, local);
 }
 
 template <typename Vertex>

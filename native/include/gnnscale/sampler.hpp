@@ -200,7 +200,10 @@ class Sampler {
     bool replace;
     uint64_t key;
     EdgeOptions ask = {};
+    const TimeShares* shares = nullptr;  // of the edge type, if timed
 
+    // Expected share of a list's edges before a time.
+    double share(int64_t time) const { return shares == nullptr ? 0.5 : shares->at(time); }
     int64_t num_dst() const { return last_dst - first_dst; }
     int64_t count(int64_t degree) const {
       return fanout < 0 || (!replace && degree <= fanout) ? degree : degree == 0 ? 0 : fanout;
@@ -258,8 +261,13 @@ class Sampler {
   AsOf as_of(const Hop& hop, int64_t dst) const;
   void narrow_lists(const Hop& hop, int64_t first, int64_t last) const;
   void narrow_block(const Hop& hop, int64_t first, int64_t last) const;
-  template <typename Use>
+  void search_lowers(const Hop& hop, int64_t n, int64_t* lowers, const int64_t* begins,
+                     const int64_t* ends) const;
+  template <bool kEdgeTimes, typename Use>
   void for_units(const Hop& hop, int64_t first, int64_t last, Use&& use) const;
+  template <bool kEdgeTimes>
+  void number_units(const Hop& hop, const Vertex* picked, int64_t first, int64_t last,
+                    int32_t* local);
   void number_units(const Hop& hop, const Vertex* picked, int64_t first, int64_t last,
                     int32_t* local);
   static void close_lists(Hop& hop, const Counted& counted, int64_t grain);

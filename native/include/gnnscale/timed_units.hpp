@@ -1,12 +1,17 @@
 // Units of timed sampling: vertices as of a cut-off, and their local ids in a batch.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <vector>
 
+#include "gnnscale/graph_types.hpp"
 #include "gnnscale/memory.hpp"
+#include "gnnscale/prefetch.hpp"
 #include "gnnscale/random.hpp"
 #include "gnnscale/relabel.hpp"
 
@@ -19,6 +24,32 @@ inline constexpr int64_t kNoTime = std::numeric_limits<int64_t>::min();
 // or the cut-off of their destination and the time of the edge as the time since which edges count.
 enum class Handed : uint8_t { cutoff, edge_time, since };
 
+// Estimate of the share of an edge type's edges before a time, by a sample. Only affects the speed
+// of searches.
+class TimeShares {
+ public:
+  TimeShares() = default;
+  // Sorts `sample` into buckets of equal length.
+  explicit TimeShares(const std::vector<int64_t>& sample);
+
+  double at(int64_t time) const {
+    const double bucket = (static_cast<double>(time) - first_) * scale_;
+    if (!(bucket > 0)) return 0;
+    if (!(bucket < kBuckets)) return 1;
+    const auto i = static_cast<int>(bucket);
+    return shares_[i] + (bucket - i) * (shares_[i + 1] - shares_[i]);
+  }
+
+ private:
+  static constexpr int kBuckets = 1024;
+  double first_ = 0, scale_ = 0;
+  std::array<double, kBuckets + 1> shares_ = {};
+};
+
+// Returns the shares of each edge type, from the times of up to 1024 edges, read at random.
+std::vector<TimeShares> sampled_shares(const int64_t* times, const int64_t* indptr,
+                                       int64_t num_edges, const GraphTypes& types);
+
 // Edges that a vertex may reach as of a cut-off c: those of time t <= c, or t < c if `strict`. A
 // window w also needs t > c - w, or t >= c - w if `strict`. Lists without times have no bounds.
 struct TimeRule {
@@ -26,9 +57,10 @@ struct TimeRule {
   const int64_t* times;
   Handed handed = Handed::cutoff;
   bool strict = false;
-  int64_t window = 0;     // 0: unlimited
-  bool last = false;      // takes the newest edges, without draws
-  bool disjoint = false;  // each seed has a tree of its own
+  int64_t window = 0;                  // 0: unlimited
+  bool last = false;                   // takes the newest edges, without draws
+  bool disjoint = false;               // each seed has a tree of its own
+  const TimeShares* shares = nullptr;  // of each edge type; null: unknown
 };
 
 // Bounds of a unit, a vertex as of a time, and the number of its tree.
@@ -66,7 +98,8 @@ class UnitMap {
     if (has_trees_) trees_.reserve(count + 1, size());
     // Ids and edges number at most kMaxLocal each, so one clearing is enough.
     const bool is_last = count > std::numeric_limits<uint32_t>::max() - int64_t{numbering_.base};
-    const int64_t num_slots = HashTable<Vertex>::slots_for(count);
+    // A quarter of the slots is used at most: few units find their first slot taken.
+    const int64_t num_slots = HashTable<Vertex>::slots_for(2 * count);
     if (is_last) numbering_ = {1, static_cast<uint32_t>(1 + size())};
     if (num_slots > num_slots_) {
       entries_ = std::make_unique<HugeArray<uint64_t>>(num_slots);
@@ -95,12 +128,17 @@ class UnitMap {
   void prefetch(uint64_t hash) const {
     __builtin_prefetch(&entries_->data()[hash >> shift_], 1, 2);
   }
-  // Prefetches the unit in the first entry of a hash, which is prefetched.
+  // Prefetches the unit in the first entry of a hash, which is prefetched, if it may be the unit of
+  // the hash.
   void prefetch_unit(uint64_t hash, const Vertex* vertices) const {
-    const uint32_t stamp = stamp_of(entries_->data()[hash >> shift_]);
-    const uint32_t id = stamp < numbering_.base ? 0 : stamp - numbering_.base;
-    __builtin_prefetch(&vertices[id]);
-    __builtin_prefetch(&cutoffs_.data()[id]);
+    const uint64_t entry = entries_->data()[hash >> shift_];
+    const uint32_t id = stamp_of(entry) - numbering_.base;
+    // One branch: it is rarely taken where most units are new, and usually where few are.
+    if (static_cast<uint32_t>(id < numbering_.size()) &
+        static_cast<uint32_t>(static_cast<uint32_t>(entry) == static_cast<uint32_t>(hash))) {
+      gnnscale::prefetch(&vertices[id]);
+      gnnscale::prefetch(&cutoffs_.data()[id]);
+    }
   }
 
   // Returns the local id of a unit; a new unit gets the next id, and its vertex is written to
@@ -122,13 +160,16 @@ class UnitMap {
     const int64_t id = size();
     vertices[id] = vertex;
     cutoffs_.data()[id] = as_of.cutoff;
-    if (has_sinces_) sinces_.data()[id] = as_of.since;
-    if (has_trees_) trees_.data()[id] = as_of.tree;
+    if (has_more()) {
+      if (has_sinces_) sinces_.data()[id] = as_of.since;
+      if (has_trees_) trees_.data()[id] = as_of.tree;
+    }
     entries[slot] = uint64_t{numbering_.next++} << 32 | tag;
     return static_cast<int32_t>(id);
   }
 
  private:
+  bool has_more() const { return has_sinces_ || has_trees_; }
   static uint32_t stamp_of(uint64_t entry) { return static_cast<uint32_t>(entry >> 32); }
 
   bool is(int64_t id, const AsOf& as_of) const {
