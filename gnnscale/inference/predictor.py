@@ -82,7 +82,7 @@ class Predictor:
                 num_layers=num_layers,
                 device=device,
             )
-        if exact and self._exact is None:
+        if exact and self._exact is None and graph.rows is None:
             _LOG.info(
                 f"runtime.inference=exact: {options.model_name} has no inference_per_layer, and is "
                 "evaluated over sampled neighbors (docs/your-model.md)"
@@ -90,7 +90,9 @@ class Predictor:
 
     @property
     def inference(self) -> str:
-        """Inference in use, one of ``INFERENCE``."""
+        """Inference in use, one of ``INFERENCE``; of task rows, that of the options."""
+        if self._graph.rows is not None:
+            return self._options.inference
         return "sampled" if self._exact is None else "exact"
 
     def of_rows(self) -> RowPredictor:

@@ -28,8 +28,9 @@ from gnnscale.sampling import (
 EVALUATION_STEP = 1 << 40
 #: Largest bytes of a mini-batch's rows over all layers; one vertex may exceed them.
 _MAX_BYTES = 256 << 20
-#: Vertices of the first mini-batch, and largest growth from one to the next.
-_FIRST, _GROWTH = 64, 4
+#: Rows of the first mini-batch, and largest growth from one to the next.
+_FIRST, _GROWTH = 1, 4
+#: Bytes of an edge, with the id of its source.
 _EDGE_BYTES = 16
 
 
@@ -93,8 +94,9 @@ class RowPredictor:
         with track("evaluating", total=total, unit="rows") as advance:
             while first < total:
                 batch = self._sample(sampler, np.arange(first, min(first + size, total)))
-                count = len(batch.rows.numbers)  # type: ignore[union-attr]
-                yield self._compute(batch, loader)
+                outputs = self._compute(batch, loader)
+                yield outputs
+                count = len(outputs)
                 advance(count)
                 first += count
                 size = self._next_size(batch, count) if self._exact else size

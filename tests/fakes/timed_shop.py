@@ -103,6 +103,7 @@ def shop_of(
             ("item", "sold", "user"): (items, buyers),
             ("user", "buys", "item"): (buyers, items),
         },
+        vertex_times={"item": np.zeros(len(features), np.int64)},
         edge_times={("item", "sold", "user"): days, ("user", "buys", "item"): days},
         time_unit="day",
         rows=("user", rows),

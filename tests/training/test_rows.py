@@ -162,6 +162,11 @@ def test_rows_are_evaluated_and_predicted(launched, tmp_path, store) -> None:
     ):
         with one_line(*words):
             trained.predict(rows=selection)
+    with one_line("format=pyg", "relative time"):
+        trained.export(tmp_path / "weights.safetensors", format="pyg")
+    program: dict[str, object] = {}
+    exec(trained.export(tmp_path / "weights.safetensors").snippet, program)
+    assert program["model"].uses_ages
     with one_line("vertices=", "for a run of task rows"):
         trained.predict([1, 2])
     with one_line("layer=-2", "task rows"):

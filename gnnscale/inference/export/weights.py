@@ -1,7 +1,7 @@
 """Export of a run's best weights to safetensors, named as in gnnscale, PyG or DGL."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,8 @@ _ROWS_NOTE = (
     "learned rows of vertices are not among the weights: gnnscale.load(DIR).graph.features has them"
 )
 
+#: Beginning of the line of a program that loads the weights.
+_LOAD = "model.load_state_dict("
 _MODEL = """\
 from gnnscale.nn import {name}
 from safetensors.torch import load_file
@@ -125,6 +127,7 @@ def export_trained(
         weighted=weighted,
         types=trained.signature.types,
         targets={of: labels.num_classes for of, labels in trained.signature.targets.items()},
+        timed_types=trained.signature.timed_types,
     )
 
 
@@ -136,16 +139,22 @@ def export_model(
     weighted: bool,
     types: InputTypes | None = None,
     targets: Mapping[str, int] | None = None,
+    timed_types: Sequence[bool] = (),
 ) -> ExportedWeights:
     """Write the weights of a model in memory; return the file, a program that loads it, and a note.
 
     ``weighted`` says whether edges of the graph have weights, ``types`` are its types (None: it has
-    none), ``targets`` numbers of outputs of several trained types. ConfigError: the model has no
-    counterpart in PyG or DGL, or the file has a wrong suffix, no folder, or exists without
-    ``force``.
+    none), ``targets`` numbers of outputs of several trained types, ``timed_types`` which types have
+    times that the model reads. ConfigError: the model has no counterpart in PyG or DGL, or the file
+    has a wrong suffix, no folder, or exists without ``force``.
     """
     _check_file(config)
     file = config.file
+    if model.uses_ages and config.format != "safetensors":
+        raise ConfigError(
+            f"format={config.format}: expected model.time_encoding=none, as relative time has no "
+            "counterpart there; format=safetensors writes the weights"
+        )
     if isinstance(model, TypedGNN):
         assert types is not None
         assert isinstance(options, TypedModel)
@@ -155,6 +164,9 @@ def export_model(
         weights, snippet, note = _convert_typed(config, program, weighted=weighted)
     else:
         weights, snippet, note = _convert(config, options, model, weighted)
+    if model.uses_ages:
+        encoders = f"{options}.add_time_encoders(model, {tuple(timed_types)})"
+        snippet = snippet.replace(_LOAD, f"{encoders}\n{_LOAD}")
     weights = {
         name: tensor.clone() for name, tensor in weights.items() if not name.startswith(_LEARNED)
     }
