@@ -377,7 +377,7 @@ def test_arguments_of_times_that_are_refused() -> None:
         time_attr="when",
     )
     refused("time_attr=3: expected the name", time_attr=3)
-    refused("disjoint='yes': expected True or False", disjoint="yes")
+    refused("disjoint=yes: expected True or False", disjoint="yes")
     refused("temporal_strategy=", "uniform", "last", temporal_strategy="newest")
     refused("input_time: expected a time for each of 2 seeds, got [3]", input_time=[1, 2, 3])
     refused("input_time: expected a time for each of 2 seeds, got []", input_time=torch.tensor(3))
