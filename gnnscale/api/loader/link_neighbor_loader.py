@@ -53,6 +53,13 @@ class LinkNeighborLoader(MiniBatchLoader):
     With triplets, ``src_index`` and ``dst_pos_index`` ``[n]``, and ``dst_neg_index`` ``[n]`` or
     ``[n, amount]``, replace the last two, in a ``HeteroData`` at the vertex types of the ends.
 
+    With ``time_attr`` or ``disjoint``, each end has a tree, as a seed of ``NeighborLoader``, and
+    ends are not merged. ``batch`` has the position of the tree's edge in the batch; that of a
+    negative is its own modulo the number of edges. With ``time_attr``, both trees are as of the
+    time of the edge, and negatives get the time of the edge at this position: only vertices that
+    exist by then are drawn, if ``time_attr`` is of vertices. These times are ``edge_label_time`` of
+    all edges, with triplets ``seed_time`` of the edges.
+
     As in PyG, an edge to predict is not left out of the sampled edges: if it is one of the graph's
     edges, it sends messages. ``RandomLinkSplit(disjoint_train_ratio=...)`` of PyG separates both.
     As in PyG, a negative may be an edge by chance.
@@ -66,6 +73,9 @@ class LinkNeighborLoader(MiniBatchLoader):
             edges of the graph or not. None: all edges. For a ``HeteroData``, an edge type (all of
             its edges), or a pair of an edge type and such ids.
         edge_label: ``[n, ...]`` labels of the seed edges. None: no labels.
+        edge_label_time: ``[n]`` times of the seed edges, integers or datetime64; needs
+            ``time_attr``, which needs it.
+        time_attr, temporal_strategy, disjoint: as in ``NeighborLoader``.
         neg_sampling: ``binary``: as many random pairs of a source and a destination of their types
             as edges. ``triplet``: a random destination for each edge. PyG's ``NegativeSampling``,
             or a dictionary of its arguments, has another ``amount``, or weights of vertices. None:
@@ -81,7 +91,7 @@ class LinkNeighborLoader(MiniBatchLoader):
 
     Raises:
         ConfigError: an argument has an invalid value.
-        GraphError: ``data`` is not usable, or edges or labels do not fit.
+        GraphError: ``data`` is not usable, or edges, labels or times do not fit.
         ImportError: PyG is not installed.
     """
 

@@ -53,6 +53,16 @@ class NeighborLoader(MiniBatchLoader):
     - ``e_id`` int64 indices into the ``edge_index`` of ``data``. For a ``gnnscale.Graph``: its
       ``edge_ids``, or indices into its ``indices``.
 
+    With ``time_attr`` or ``disjoint``, a batch has a tree for each seed, and seeds may repeat. The
+    vertices of a tree are distinct. Such a batch also has
+
+    - ``batch`` int64 numbers of the vertices' trees, which count the seeds;
+    - ``seed_time`` int64 times of the seeds, with ``time_attr``.
+
+    As in PyG, a tree has no edge that becomes known after the time of its seed: at the time of the
+    edge, or of its source. Types without ``time_attr`` are known at all times. Equal seeds of equal
+    times draw equal trees in a batch.
+
     A batch in DGL's format is ``(input_nodes, output_nodes, blocks)``. The ``srcdata`` of the first
     block has rows for all its sources, and the ``dstdata`` of the last block for its destinations
     (``feat``, ``label``, ...). The ``edata`` of each block has edge data and ``dgl.EID``. As in
@@ -71,9 +81,17 @@ class NeighborLoader(MiniBatchLoader):
             batches are ``HeteroData``, or DGL's nodes by vertex type and blocks with all types.
         num_neighbors: neighbors per vertex and hop, from the seeds outwards; -1 for all. For a
             graph with types also such a list for each edge type, with 0 for none.
-        input_nodes: seeds: distinct ids, or a mask over all vertices. None: every vertex. For a
-            graph with types a vertex type, a pair of a vertex type and its seeds, or a dictionary
-            of seeds by vertex type.
+        input_nodes: seeds: ids, distinct unless seeds have trees, or a mask over all vertices.
+            None: every vertex. For a graph with types a vertex type, a pair of a vertex type and
+            its seeds, or a dictionary of seeds by vertex type.
+        input_time: ``[n]`` times of the seeds, integers or datetime64 in the unit of ``time_attr``;
+            a dictionary for a dictionary of seeds. None: the vertices' own ``time_attr``.
+        time_attr: attribute of vertices or of edges with the times from which they are known,
+            integers or datetime64; lists of edges are sorted by it once, so that ``is_sorted``
+            changes nothing. ``time`` for a Graph. None: all are known at all times.
+        temporal_strategy: ``uniform`` draws among the edges that a tree may have, ``last`` takes
+            the newest.
+        disjoint: whether each seed has a tree; so it is with ``time_attr``.
         batch_size: seeds of a batch; the last batch may have fewer.
         shuffle: whether the order of seeds changes each epoch, determined by ``(seed, epoch)``.
         drop_last: whether to drop a last batch with fewer seeds.
@@ -89,13 +107,14 @@ class NeighborLoader(MiniBatchLoader):
         seed: seed of order and neighbors. None: drawn from ``generator``, or 0.
         num_threads: threads of the native kernels per batch. None: cores divided by
             ``num_workers``.
-        output_format: ``pyg`` or ``dgl``; the latter not for a ``HeteroData``.
+        output_format: ``pyg`` or ``dgl``; the latter not for a ``HeteroData``, nor for trees.
         arguments: further arguments of PyG's and DGL's loaders with the values that this loader
             supports; ``docs/loader.md`` lists them.
 
     Raises:
         ConfigError: an argument has an invalid value.
-        GraphError: ``data`` is not usable, or ``input_nodes`` are not distinct vertices.
+        GraphError: ``data`` is not usable, or ``input_nodes`` are not distinct vertices, or times
+            are no times.
         ImportError: the library of ``output_format`` is not installed.
     """
 

@@ -436,8 +436,6 @@ def test_what_is_refused() -> None:
     for weights in (torch.ones(3), -torch.ones(60), torch.zeros(60), torch.full((60,), math.nan)):
         wrong = {"neg_sampling": {"mode": "binary", "dst_weight": weights}}
         refused("neg_sampling: dst_weight: expected", **wrong)
-    for name in ("edge_label_time", "time_attr"):
-        refused(f"{name}=", ": expected None", **{name: torch.arange(700)})
     refused(
         "num_neighbors: expected a list, got a dictionary", data=people(), num_neighbors={BUYS: 2}
     )
