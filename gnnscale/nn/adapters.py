@@ -89,7 +89,7 @@ class DGLBlockBuilder:
     """Builder of DGL's blocks over the vertex and edge types of a graph.
 
     ``dgl.create_block`` makes a graph of each edge type first, and looks for the largest ids, which
-    takes five times as long. Data that are set later take DGL's checks one by one, twice as long.
+    takes five times as long. Data that are set later take DGL's checks one by one.
     """
 
     def __init__(self, schema: GraphSchema, *, idtype: torch.dtype) -> None:

@@ -87,7 +87,7 @@ def move_to_large_pages(data: Bytes) -> None:
     """Move an array to pages of 2 MiB, in which random reads find rows faster; its bytes stay.
 
     Linux 6.1 and later; elsewhere, or if the kernel has no large pages free, the array stays where
-    it is. Takes up to a millisecond for each MiB on small pages.
+    it is. Takes one to three milliseconds for each MiB on small pages.
     """
 
 # Sampling.

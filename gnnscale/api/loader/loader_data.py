@@ -19,8 +19,8 @@ from gnnscale.graph import Graph
 
 #: Row types that the native gather supports.
 _GATHERED = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-#: Bytes up to which rows move to large pages, which takes up to a second for 1 GiB. The batches of
-#: a few epochs regain the time; those of larger graphs, in which more is moved, may not.
+#: Bytes up to which rows move to large pages, which takes one to three seconds for 1 GiB. Batches
+#: of a few epochs regain the time; a larger graph has more rows for each batch, and may not.
 _MOVED_BYTES = 1 << 30
 #: PyG's names of attributes of vertices and of edges, by DGL's customary names.
 _PYG_NAMES = ({"feat": "x", "label": "y"}, {"weight": "edge_weight", "feat": "edge_attr"})

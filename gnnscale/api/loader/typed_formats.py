@@ -206,7 +206,7 @@ class HeteroFormat:
 def _add(store: Any, data: dict[str, Any]) -> None:
     """Add data that are not None to a store of PyG without derived data.
 
-    PyG's own assignment asks for derived data at every name, which takes longer than all else.
+    PyG's assignment looks for derived data at every name.
     """
     store._mapping.update(data)
 

@@ -27,8 +27,8 @@ size_t idle_bytes();
 // Asks the kernel for large pages for memory with scattered writes.
 void prefer_large_pages(void* data, size_t num_bytes);
 
-// Moves memory to large pages where the kernel has them; its contents stay. Takes up to a
-// millisecond for each MiB on small pages.
+// Moves memory to large pages where the kernel has them; its contents stay. Takes one to
+// three milliseconds for each MiB on small pages.
 void move_to_large_pages(const void* data, size_t num_bytes);
 
 // Makes this process's malloc retain freed memory instead of returning pages to the kernel: torch
