@@ -62,6 +62,8 @@ class TrainedRun:
         run = self._loaded
         if run.graph.targets:
             return {labels.vertex_type: labels.classes for labels in run.graph.type_labels}
+        if run.graph.rows is not None and run.trained.signature.predicts_rows:
+            return run.graph.rows.classes
         return read_classes(run.graph, edges=isinstance(run.trained.model, EdgeModel))
 
     @standard_arithmetic()

@@ -41,6 +41,8 @@ def with_rows(graph: Graph, rows: TaskRows, vertex_type: str | None = None) -> G
             num_classes=labels.num_classes,
             split=_split(rows.split, labels, source),
             metric=rows.metric,
+            classes=rows.classes,
+            columns=rows.columns,
         ),
     )
 

@@ -25,6 +25,9 @@ class TaskRows:
     num_classes: int  #: number of classes, 1 for regression
     split: Split = field(default_factory=Split)  #: row numbers of training, validation and test
     metric: str = "accuracy"  #: ``accuracy``, ``roc_auc``, ``rmse`` or ``mae``
+    classes: list[str] | None = None  #: names of the classes. None: they have no names
+    #: names of the columns of vertices and cut-offs in tables of rows
+    columns: tuple[str, str] = ("id", "cutoff")
 
     @property
     def multilabel(self) -> bool:

@@ -1,7 +1,7 @@
 """Times and rows of a task in a graph store: entries of ``meta.json``, and arrays."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -37,10 +37,20 @@ class TimesEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class RowLabelEntry:
-    """Entry of ``meta.json`` for rows of a task: number of classes, and metric."""
+    """Entry of ``meta.json`` for rows of a task: classes, metric and columns.
+
+    ValueError: another number of names than classes.
+    """
 
     num_classes: Annotated[int, Meta(ge=0, le=MAX_CLASSES)]  #: 1 for regression; 0: none known
     metric: Literal["accuracy", "roc_auc", "rmse", "mae"]
+    classes: list[str] | None = None  #: names of the classes. None: they have no names
+    #: columns of vertices and cut-offs in tables of rows
+    columns: tuple[str, str] = ("id", "cutoff")
+
+    def __post_init__(self) -> None:
+        if self.classes is not None and len(self.classes) != self.num_classes:
+            raise ValueError(f"{len(self.classes)} names of {self.num_classes} classes")
 
     @property
     def label_dtype(self) -> np.dtype[Any]:
@@ -71,7 +81,8 @@ def timed_entries(times: GraphTimes | None, rows: TaskRows | None) -> dict[str, 
     """Return the entries of ``meta.json`` for times and rows, none if both are None."""
     entries: dict[str, Any] = {} if times is None else {"times": {"unit": times.unit}}
     if rows is not None:
-        entries["row_labels"] = {"num_classes": rows.num_classes, "metric": rows.metric}
+        names = [entry.name for entry in fields(RowLabelEntry)]
+        entries["row_labels"] = {name: getattr(rows, name) for name in names}
     return entries
 
 
@@ -129,6 +140,8 @@ def take_rows(arrays: dict[str, Array], entry: RowLabelEntry | None, name: str) 
         num_classes=entry.num_classes,
         split=Split(**{part: arrays.pop(stored) for part, stored in pairs}),
         metric=entry.metric,
+        classes=entry.classes,
+        columns=entry.columns,
     )
 
 

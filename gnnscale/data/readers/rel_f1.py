@@ -31,11 +31,14 @@ class RelF1(RelationalTables):
         task: ``driver-dnf`` (30 days, label 1: a driver did not finish a race), ``driver-top3``
             (30 days, label 1: qualified among the first three) or ``driver-position`` (60 days,
             mean position). Rows before 2005 train, those before 2010 validate. None: no rows.
+        before_test: whether the graph ends with 2010-01-01, as RelBench's graphs do: rows of test
+            with cut-offs up to four years later are predicted from what was known then.
     """
 
     name: str = "rel_f1"
     task: str | None = field(default="driver-dnf", metadata=names("text"))
     standardize: bool = True
+    before_test: bool = True
 
     _layout: ClassVar[str] = "rel_f1"
     _raw_form: ClassVar[str] = f"the folder with {', '.join(SOURCES.values())}"
@@ -60,7 +63,7 @@ class RelF1(RelationalTables):
         if not raw.is_dir():
             raise ConfigError(f"dataset.raw={brief(raw)}: expected {self._raw_form}")
         with TemporaryDirectory() as folder:
-            write_tables(raw, Path(folder), self.task)
+            write_tables(raw, Path(folder), self.task, before_test=self.before_test)
             yield Path(folder)
 
     def _table(self, raw: Path, name: str, schema: TableSchema) -> Table:

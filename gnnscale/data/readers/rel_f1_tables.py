@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gnnscale.core import Array, GraphError, Int64Array, brief, pyarrow
-from gnnscale.data.readers.rel_f1_tasks import TASKS, task_rows
+from gnnscale.data.readers.rel_f1_tasks import TASKS, TEST_FROM, task_rows
 from gnnscale.data.readers.relational_schema import RelationalSchema, TableSchema, TaskSchema
 from gnnscale.data.tables import cells
 from gnnscale.data.tables.table import Table
@@ -92,11 +92,12 @@ SCHEMA = RelationalSchema(
 )
 
 
-def write_tables(raw: Path, folder: Path, task: str | None) -> None:
+def write_tables(raw: Path, folder: Path, task: str | None, *, before_test: bool) -> None:
     """Write the tables of ``SCHEMA``, from the published files in ``raw``, into ``folder``.
 
-    The table of ``task`` is written too, and those of other tasks are not. GraphError: a file is
-    missing or damaged, or a row names no race.
+    The table of ``task`` is written too, and those of other tasks are not. ``before_test`` leaves
+    out rows after ``TEST_FROM``, but for the labels of the task. GraphError: a file is missing or
+    damaged, or a row names no race.
     """
     tables = {name: _read(raw / f"{file.stem}.csv", file) for name, file in _FILES.items()}
     tables["races"] = _race_dates(raw / "races.csv", tables["races"])
@@ -108,7 +109,10 @@ def write_tables(raw: Path, folder: Path, task: str | None) -> None:
             # RelBench's rule: drivers qualify the day before the race.
             tables[name]["date"] = _timestamps(times - _DAY * (name == "qualifying"))
     for name, columns in tables.items():
-        pyarrow.parquet.write_table(pyarrow.table(columns), folder / f"{name}.parquet")
+        table = pyarrow.table(columns)
+        if before_test and _FILES[name].is_timed:
+            table = table.filter(_integers(columns["date"]) <= TEST_FROM)
+        pyarrow.parquet.write_table(table, folder / f"{name}.parquet")
     if task is not None:
         (folder / "tasks").mkdir()
         rows = pyarrow.table(_task_columns(task, tables))

@@ -59,9 +59,10 @@ class RelationalReading(TypedReading):
                 f"{task.table.path}: task {brief(task.name)} has cut-offs, expected a table with "
                 "a column of times"
             )
-        rows, classes = read_rows(task, ids, graph.times.unit, self.changes)
-        if classes is not None:
-            numbered = ", ".join(f"{number} {brief(name)}" for number, name in enumerate(classes))
+        rows = read_rows(task, ids, graph.times.unit, self.changes)
+        if rows.classes is not None:
+            names = enumerate(rows.classes)
+            numbered = ", ".join(f"{number} {brief(name)}" for number, name in names)
             _LOG.info("task %s: classes: %s", task.name, brief(numbered))
         # Errors name the file.
         of_file = replace(graph, name=str(task.table.path))

@@ -35,10 +35,8 @@ class TaskTable:
     reads_labels: bool  #: whether labels and split are read
 
 
-def read_rows(
-    task: TaskTable, ids: TypeIds, unit: TimeUnit, changes: list[str]
-) -> tuple[TaskRows, list[str] | None]:
-    """Return the rows of a task, whose vertices count from 0 in their type, and names of classes.
+def read_rows(task: TaskTable, ids: TypeIds, unit: TimeUnit, changes: list[str]) -> TaskRows:
+    """Return the rows of a task, whose vertices count from 0 in their type.
 
     Args:
         task: table of the task.
@@ -71,7 +69,7 @@ def read_rows(
     times = cutoffs.finish()
     values, classes = _unlabeled(len(times)) if labels is None else labels.labels()
     table.problems.raise_any()
-    rows = TaskRows(
+    return TaskRows(
         name=task.name,
         vertices=np.concatenate(parts),
         cutoffs=times,
@@ -79,8 +77,9 @@ def read_rows(
         num_classes=_num_classes(values, classes),
         split=Split() if labels is None else _split(task, labels, values, times, unit),
         metric=schema.metric or ("accuracy" if values.dtype.kind == "i" else "rmse"),
+        classes=classes,
+        columns=(vertex, cutoff),
     )
-    return rows, classes
 
 
 def _label_columns(task: TaskTable) -> LabelColumns | None:

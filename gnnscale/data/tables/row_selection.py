@@ -20,10 +20,9 @@ from gnnscale.data.tables.selection import csv_type, is_table, open_table, table
 from gnnscale.data.time_inputs import read_times
 from gnnscale.graph import NO_TIME, UNITS_PER_DAY, Graph, TimeUnit
 
+#: Columns of a table, unless it has those of the graph's own rows.
 _COLUMNS = ("id", "cutoff")
-_ALLOWED = (
-    "a table (.csv, .csv.gz or .parquet) with columns id and cutoff, or ids and cut-offs as a pair"
-)
+_ALLOWED = "a table (.csv, .csv.gz or .parquet), or ids and cut-offs as a pair"
 #: Microseconds of a day, in which dates and times of a text are read.
 _DAY_US = UNITS_PER_DAY["us"]
 _LATEST = np.iinfo(np.int64).max
@@ -35,8 +34,8 @@ def select_rows(
     """Return the vertices ``[n]`` of the rows of ``selection``, and their cut-offs ``[n]``.
 
     Args:
-        selection: a table with columns ``id`` and ``cutoff``; or a pair of ids ``[n]`` and cut-offs
-            ``[n]``, integers in the graph's unit or datetime64.
+        selection: a table with the columns of ``graph.rows``, or ``id`` and ``cutoff``; or a pair
+            of ids ``[n]`` and cut-offs ``[n]``, integers in the graph's unit or datetime64.
         graph: graph with times.
         vertex_ids: the user's ``[num_vertices]`` ids. None: ids are vertex numbers.
         target: type of the vertices, of which ids count from 0 unless there are the user's. None:
@@ -49,7 +48,8 @@ def select_rows(
     """
     if graph.times is None:
         raise ConfigError(f"rows: expected a graph with times, got {graph.name} without")
-    option, (ids, cutoffs) = _columns(selection, vertex_ids)
+    columns = _COLUMNS if graph.rows is None else graph.rows.columns
+    option, (ids, cutoffs) = _columns(selection, vertex_ids, columns)
     if not len(ids):
         raise ConfigError(f"{option}: expected at least one row, got none")
     span = slice(0, graph.num_vertices)
@@ -63,14 +63,21 @@ def select_rows(
     return (numbers + span.start).astype(graph.indices.dtype), times
 
 
-def _columns(selection: Any, vertex_ids: pyarrow.Array | None) -> tuple[str, list[Any]]:
-    """Return the option's name for errors, and the columns of ids and cut-offs."""
+def _columns(
+    selection: Any, vertex_ids: pyarrow.Array | None, names: tuple[str, str]
+) -> tuple[str, list[Any]]:
+    """Return the option's name for errors, and the columns of ids and cut-offs.
+
+    They have ``names``, or ``_COLUMNS`` if the table has these.
+    """
     if isinstance(selection, str | Path):
         option = f"rows={brief(str(selection))}"
         if not is_table(str(selection)):
             raise ConfigError(f"{option}: expected {_ALLOWED}")
-        types = {"id": csv_type(vertex_ids), "cutoff": pyarrow.large_string()}
-        return option, table_columns(open_table(Path(selection)), types)
+        table = open_table(Path(selection))
+        id_column, cutoff = _COLUMNS if {*_COLUMNS} <= {*table.names} else names
+        types = {id_column: csv_type(vertex_ids), cutoff: pyarrow.large_string()}
+        return option, table_columns(table, types)
     if isinstance(selection, Sequence) and len(selection) == len(_COLUMNS):
         ids, cutoffs = (np.asarray(column) for column in selection)
         if ids.ndim == cutoffs.ndim == 1 and len(ids) == len(cutoffs):

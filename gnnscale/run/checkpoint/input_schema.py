@@ -132,7 +132,7 @@ class InputSchema:
             num_classes=labels.num_classes,
             labels=cast(_LABELS, label_kind(first.labels)),
             columns=read_columns(graph),
-            classes=None
+            classes=labels.classes
             if isinstance(labels, TaskRows)
             else read_classes(graph, edges=isinstance(labels, EdgeLabels)),
             scaling=standardize.read_scaling(graph),

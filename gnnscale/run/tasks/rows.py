@@ -49,9 +49,9 @@ class RowTask(LabelTask):
                 )
 
     @property
-    def _class_names(self) -> None:
-        """None: names of classes are those of vertex labels."""
-        return
+    def _class_names(self) -> list[str] | None:
+        """Names of the classes. None: they have no names."""
+        return self.labels.classes
 
     @property
     def objective(self) -> trainable.Objective:

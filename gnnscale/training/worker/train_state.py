@@ -183,7 +183,9 @@ def _graph_stats(task: Task) -> records.GraphStats:
         num_classes=labels.num_classes,
         split_of="edges" if isinstance(task, LinkTask | EdgeTask) else _labelled(task),
         split=tuple(len(ids) for ids in sets),
-        classes=None if isinstance(task, RowTask) else read_classes(graph, edges=is_edge_task),
+        classes=task.labels.classes
+        if isinstance(task, RowTask)
+        else read_classes(graph, edges=is_edge_task),
         base_rates=task.base_rates if isinstance(task, LabelTask) else {},
     )
 

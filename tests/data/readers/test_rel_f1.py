@@ -98,8 +98,9 @@ def expected_rows(task: str, frames: dict[str, pd.DataFrame]) -> list[pd.DataFra
 def opened(raw: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     stores = tmp_path_factory.mktemp("stores")
 
-    def open_task(task: str) -> Graph:
-        return RelF1(raw=str(raw), task=task, store=str(stores / task)).open()
+    def open_task(task: str, *, before_test: bool = False) -> Graph:
+        store = stores / f"{task}-{before_test}"
+        return RelF1(raw=str(raw), task=task, store=str(store), before_test=before_test).open()
 
     return open_task
 
@@ -150,6 +151,20 @@ def test_tables_edges_and_times(opened: Any, frames: dict[str, pd.DataFrame]) ->
                 times.astype("datetime64[s]"), dates.to_numpy("datetime64[s]")
             )
     assert (graph.times.edges != NO_TIME).all()
+
+
+def test_graph_ends_where_test_begins(opened: Any, frames: dict[str, pd.DataFrame]) -> None:
+    whole, graph = opened("driver-dnf"), opened("driver-dnf", before_test=True)
+    last = graph.times.edges.max().astype("datetime64[s]")
+    dates = frames["results"]["date"]
+    assert last == dates[dates <= TEST].max()
+    counts = {of.name: of.num_vertices for of in graph.schema.vertex_types}
+    assert counts["results"] == (dates <= TEST).sum()
+    assert counts["drivers"] == len(frames["drivers"])
+    ids = [np.asarray(read_ids(of))[of.rows.vertices] for of in (whole, graph)]
+    np.testing.assert_array_equal(*ids)
+    for name in ("cutoffs", "labels"):
+        np.testing.assert_array_equal(getattr(whole.rows, name), getattr(graph.rows, name))
 
 
 def test_columns_have_no_key_and_no_date_of_the_row(opened: Any) -> None:
