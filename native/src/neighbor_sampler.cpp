@@ -153,6 +153,7 @@ auto Sampler<Vertex>::open_hops(const std::vector<Plan>& plans) -> std::vector<H
   for (const Plan& plan : plans) num_lists += plan.num_dst();
   int64_t* begins = begins_.reserve(2 * num_lists);
   uint64_t* keys = rule_ == nullptr ? nullptr : keys_.reserve(num_lists);
+  uint64_t* bounds = rule_ == nullptr ? nullptr : bounds_.reserve(num_lists);
   uint8_t* narrowed = rule_ == nullptr ? nullptr : narrowed_.reserve(num_lists);
   std::vector<Hop> hops;
   hops.reserve(plans.size());
@@ -161,8 +162,10 @@ auto Sampler<Vertex>::open_hops(const std::vector<Plan>& plans) -> std::vector<H
     begins += 2 * plan.num_dst();
     if (rule_ != nullptr) {
       hop.keys = keys;
+      if (by_unit_ && rule_->handed == Handed::cutoff) hop.bounds = bounds;
       if (plan.ask.by_weight) hop.narrowed = narrowed;
       keys += plan.num_dst();
+      bounds += plan.num_dst();
       narrowed += plan.num_dst();
     }
     std::fill_n(hop.indptr.data.get(), plan.fanout == 0 ? hop.indptr.size : 1, 0);
@@ -411,7 +414,12 @@ Pick<Vertex> Sampler<Vertex>::pick_of(const Hop& hop, Vertex* picked, bool relab
                     0,
                     hop.keys};
   const RelabelMap<Vertex>& map = fronts_[hop.edges.source].map;
-  if (relabels && map.dense() != nullptr) {
+  if (by_unit_) {
+    if (!relabels || !fetches_units(hop)) return pick;
+    pick.table = fronts_[hop.edges.source].units.data();
+    pick.shift = fronts_[hop.edges.source].units.shift();
+    pick.bounds = hop.bounds;
+  } else if (relabels && map.dense() != nullptr) {
     pick.table = map.dense()->data();
   } else if (relabels) {
     pick.table = map.hash()->data();

@@ -197,11 +197,15 @@ void Sampler<Vertex>::sample_hops_in_turn(const std::vector<Plan>& plans, int nu
     return edge_vertices[i].data.get();
   };
   // Whether the picking thread has prefetched the table entries.
-  const bool fetches = num_threads <= 1 && disk_ == nullptr && !by_unit_;
+  const bool fetches = num_threads <= 1 && disk_ == nullptr;
   pick_hops(hops, num_threads, fetches, open, [&](size_t i, int64_t first, int64_t last) {
     const Vertex* picked = edge_vertices[i].data.get();
     int32_t* local = blocks[i].indices.data.get();
-    if (by_unit_) return number_units(hops[i], picked, first, last, local);
+    if (by_unit_) {
+      return hops[i].edge_times.data == nullptr
+                 ? number_units<false>(hops[i], picked, first, last, fetches, local)
+                 : number_units<true>(hops[i], picked, first, last, fetches, local);
+    }
     RelabelMap<Vertex>& map = fronts_[plans[i].edges.source].map;
     Vertex* vertices = fronts_[plans[i].edges.source].vertices.data();
     map.visit([&](auto& table) {

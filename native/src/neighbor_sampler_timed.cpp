@@ -199,6 +199,7 @@ void Sampler<Vertex>::narrow_block(const Hop& hop, int64_t first, int64_t last) 
                hop.share(bounds.cutoff));
     const uint64_t key = combine(combine(hop.key, static_cast<uint64_t>(vertices[first + i])),
                                  static_cast<uint64_t>(bounds.cutoff));
+    if (hop.bounds != nullptr) hop.bounds[first + i] = bounds.hash();
     hop.keys[first + i] =
         bounds.since == kNoTime ? key : combine(key, static_cast<uint64_t>(bounds.since));
   }
@@ -240,7 +241,7 @@ void Sampler<Vertex>::for_units(const Hop& hop, int64_t first, int64_t last, Use
   for (int64_t edge = first; edge < last; ++dst) {
     const int64_t list_end = std::min(indptr[dst + 1], last);
     const AsOf bounds = as_of(hop, dst);
-    const uint64_t hash = bounds.hash();
+    const uint64_t hash = hop.bounds != nullptr ? hop.bounds[dst] : bounds.hash();
     for (; edge < list_end; ++edge) {
       if (!kEdgeTimes || times[edge] == kNoTime) {
         use(edge, bounds, hash);
@@ -253,20 +254,28 @@ void Sampler<Vertex>::for_units(const Hop& hop, int64_t first, int64_t last, Use
   }
 }
 
+// Whether picking knows the units that it reaches, and prefetches their table entries.
+template <typename Vertex>
+bool Sampler<Vertex>::fetches_units(const Hop& hop) const {
+  return hop.bounds != nullptr && !hop.ask.by_weight && hop.ask.labor == Labor::no;
+}
+
 // Writes the local ids of the units that edges [first, last) reach. Table entries of a run of edges
-// are prefetched before the first is used, and units before they are compared.
+// are prefetched before the first is used, unless picking `is_fetched` did so, and units before
+// they are compared.
 template <typename Vertex>
 template <bool kEdgeTimes>
 void Sampler<Vertex>::number_units(const Hop& hop, const Vertex* picked, int64_t first,
-                                   int64_t last, int32_t* local) {
+                                   int64_t last, bool is_fetched, int32_t* local) {
   Front& front = fronts_[hop.edges.source];
   Vertex* vertices = front.vertices.data();
+  const bool fetches = !is_fetched || !fetches_units(hop);
   uint64_t hashes[kRun + kUnitsAhead];
   for (int64_t run = first; run < last; run += kRun) {
     const int64_t end = std::min(run + kRun, last);
-    for_units<kEdgeTimes>(hop, run, end, [&](int64_t edge, const AsOf&, uint64_t as_of) {
-      hashes[edge - run] = UnitMap<Vertex>::hash(picked[edge], as_of);
-      front.units.prefetch(hashes[edge - run]);
+    for_units<kEdgeTimes>(hop, run, end, [&](int64_t edge, const AsOf&, uint64_t bounds) {
+      hashes[edge - run] = UnitMap<Vertex>::hash(picked[edge], bounds);
+      if (fetches) front.units.prefetch(hashes[edge - run]);
     });
     std::fill_n(hashes + (end - run), kUnitsAhead, hashes[end - run - 1]);
     for_units<kEdgeTimes>(hop, run, end, [&](int64_t edge, const AsOf& bounds, uint64_t) {
@@ -274,13 +283,6 @@ void Sampler<Vertex>::number_units(const Hop& hop, const Vertex* picked, int64_t
       local[edge] = front.units.insert(hashes[edge - run], picked[edge], bounds, vertices);
     });
   }
-}
-
-template <typename Vertex>
-void Sampler<Vertex>::number_units(const Hop& hop, const Vertex* picked, int64_t first,
-                                   int64_t last, int32_t* local) {
-  hop.edge_times.data == nullptr ? number_units<false>(hop, picked, first, last, local)
-                                 : number_units<true>(hop, picked, first, last, local);
 }
 
 template <typename Vertex>
@@ -311,10 +313,16 @@ template void Sampler<int32_t>::insert_seed(Front&, int32_t, int64_t, int64_t);
 template void Sampler<int64_t>::insert_seed(Front&, int64_t, int64_t, int64_t);
 template void Sampler<int32_t>::narrow_lists(const Hop&, int64_t, int64_t) const;
 template void Sampler<int64_t>::narrow_lists(const Hop&, int64_t, int64_t) const;
-template void Sampler<int32_t>::number_units(const Hop&, const int32_t*, int64_t, int64_t,
-                                             int32_t*);
-template void Sampler<int64_t>::number_units(const Hop&, const int64_t*, int64_t, int64_t,
-                                             int32_t*);
+template void Sampler<int32_t>::number_units<false>(const Hop&, const int32_t*, int64_t, int64_t,
+                                                    bool, int32_t*);
+template void Sampler<int32_t>::number_units<true>(const Hop&, const int32_t*, int64_t, int64_t,
+                                                   bool, int32_t*);
+template void Sampler<int64_t>::number_units<false>(const Hop&, const int64_t*, int64_t, int64_t,
+                                                    bool, int32_t*);
+template void Sampler<int64_t>::number_units<true>(const Hop&, const int64_t*, int64_t, int64_t,
+                                                   bool, int32_t*);
+template bool Sampler<int32_t>::fetches_units(const Hop&) const;
+template bool Sampler<int64_t>::fetches_units(const Hop&) const;
 template void Sampler<int32_t>::take_times(SampledBatch<int32_t>&) const;
 template void Sampler<int64_t>::take_times(SampledBatch<int64_t>&) const;
 

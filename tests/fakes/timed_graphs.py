@@ -1,13 +1,16 @@
 """Small graphs with times of edges, and the rules of time in plain Python."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from typed_graphs import typed_graph
+from hypothesis import strategies as st
+from typed_graphs import SCHEMAS, typed_graph
 
 from gnnscale import Graph
 from gnnscale.graph import NO_TIME, GraphSchema, GraphTimes
+from gnnscale.sampling.timed import TimedSampler, TimeRule
 
 #: By edge type and destination: time (None: always known) and source of each edge, as global ids.
 TimedLists = dict[tuple[int, int], list[tuple[int | None, int]]]
@@ -95,3 +98,74 @@ class PlainRule:
         elif time is not None and self.rule != "seed":
             cutoff = time
         return Unit(vertex, cutoff, since, unit.tree)
+
+
+#: A graph of one type of vertices and of edges.
+PLAIN = GraphSchema.of({"vertex": 30}, [("vertex", "edge", "vertex")])
+#: Seed and step of samples.
+SEED, STEP = 7, 3
+
+
+@st.composite
+def rules(draw_from: Callable[..., Any]) -> TimeRule:
+    name = draw_from(st.sampled_from(["seed", "destination", "walk"]))
+    return TimeRule(
+        rule=name,
+        bound=draw_from(st.sampled_from(["inclusive", "strict", None])),
+        direction=draw_from(st.sampled_from(["backward", "forward"]))
+        if name == "walk"
+        else "backward",
+        window=draw_from(st.sampled_from([None, 1, 3, 8, MAX])),
+        strategy=draw_from(st.sampled_from(["uniform", "last"])),
+    )
+
+
+@dataclass
+class Case:
+    """A random graph with times, seeds as of cut-offs, and options of sampling."""
+
+    schema: GraphSchema
+    lists: TimedLists
+    fanouts: list[list[int]]
+    rule: TimeRule
+    seeds: list[tuple[int, int]]
+
+    def sampler(self, **options: Any) -> TimedSampler:
+        names = [str(edge_type) for edge_type in self.schema.edge_types]
+        fanouts = {name: [hop[r] for hop in self.fanouts] for r, name in enumerate(names)}
+        graph = timed_graph(self.schema, self.lists)
+        options = {"seed": SEED, "rule": self.rule} | options
+        return TimedSampler(graph, fanouts=fanouts, **options)
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        vertices, cutoffs = zip(*self.seeds, strict=True)
+        return np.array(vertices, np.int64), np.array(cutoffs, np.int64)
+
+
+@st.composite
+def cases(draw_from: Callable[..., Any], fanouts: tuple[int, ...] = (-1, 0, 1, 3, 20)) -> Case:
+    schema = draw_from(st.one_of(st.just(PLAIN), SCHEMAS))
+    generator = np.random.default_rng(draw_from(st.integers(0, 1000)))
+    num_times = draw_from(st.sampled_from([2, 9, 1 << 40]))
+    lists = random_timed_lists(
+        schema, generator, draw_from(st.sampled_from([2.0, 12.0])), num_times
+    )
+    of_type = st.lists(
+        st.sampled_from(fanouts),
+        min_size=len(schema.edge_types),
+        max_size=len(schema.edge_types),
+    )
+    cutoff = st.one_of(
+        st.integers(-num_times - 2, num_times + 2), st.sampled_from([MIN + 1, MAX, 0])
+    )
+    if draw_from(st.booleans()):
+        cutoff = st.just(draw_from(cutoff))
+    unit = st.tuples(st.integers(0, schema.num_vertices - 1), cutoff)
+    return Case(
+        schema=schema,
+        lists=lists,
+        fanouts=draw_from(st.lists(of_type, min_size=1, max_size=3)),
+        rule=draw_from(rules()),
+        seeds=draw_from(st.lists(unit, min_size=1, max_size=12, unique=True)),
+    )

@@ -228,6 +228,7 @@ class Sampler {
     // Of timed sampling: keys of the destinations' draws, whether their lists were narrowed (null:
     // not needed), and times of the edges if they bound the sources.
     uint64_t* keys = nullptr;
+    uint64_t* bounds = nullptr;  // hashes of the bounds that sources share with their destinations
     uint8_t* narrowed = nullptr;
     Array<int64_t> edge_times = {};
 
@@ -267,9 +268,8 @@ class Sampler {
   void for_units(const Hop& hop, int64_t first, int64_t last, Use&& use) const;
   template <bool kEdgeTimes>
   void number_units(const Hop& hop, const Vertex* picked, int64_t first, int64_t last,
-                    int32_t* local);
-  void number_units(const Hop& hop, const Vertex* picked, int64_t first, int64_t last,
-                    int32_t* local);
+                    bool is_fetched, int32_t* local);
+  bool fetches_units(const Hop& hop) const;
   static void close_lists(Hop& hop, const Counted& counted, int64_t grain);
   Span span(const Hop& hop, int64_t chunk) const;
   Pick<Vertex> pick_of(const Hop& hop, Vertex* picked, bool relabels) const;
@@ -316,7 +316,7 @@ class Sampler {
   std::vector<Front> fronts_;  // by vertex type
   RelabelAtOnce<Vertex> at_once_;
   Scratch<int64_t> begins_;
-  Scratch<uint64_t> keys_;
+  Scratch<uint64_t> keys_, bounds_;
   Scratch<uint8_t> narrowed_;
   Scratch<int64_t> positions_;
   Scratch<Vertex> picked_;

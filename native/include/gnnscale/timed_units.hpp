@@ -121,6 +121,10 @@ class UnitMap {
   const int64_t* cutoffs() const { return cutoffs_.data(); }
   const int32_t* trees() const { return trees_.data(); }
 
+  const void* data() const { return entries_->data(); }
+  // Shift of a unit's hash that leaves the index of its first slot.
+  int shift() const { return shift_; }
+
   // Returns the hash of a unit, from its vertex and the hash of its bounds.
   static uint64_t hash(Vertex vertex, uint64_t as_of) {
     return (as_of + static_cast<uint64_t>(vertex)) * kGolden;

@@ -81,13 +81,15 @@ inline bool all_of(const VertexType& type, const int64_t* ids, int64_t size) {
   return all_within<int64_t, uint64_t>(ids, size, type);
 }
 
-enum class Table { none, dense, hashed };
+enum class Table { none, dense, hashed, units };
 
-// The address is invalid if the id is no vertex; prefetching it has no effect.
+// The address is invalid if the id is no vertex; prefetching it has no effect. `dst` is only used
+// by tables of units.
 template <Table kTable, typename Vertex>
-inline void prefetch_entry(const Pick<Vertex>& hop, Vertex id) {
+inline void prefetch_entry(const Pick<Vertex>& hop, Vertex id, int64_t dst) {
   if constexpr (kTable == Table::none) return;
-  const auto word = static_cast<uint64_t>(id);
+  auto word = static_cast<uint64_t>(id);
+  if constexpr (kTable == Table::units) word += hop.bounds[dst];
   const uint64_t offset = kTable == Table::dense ? word * 4 : (word * kGolden >> hop.shift) * 8;
   __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(hop.table) + offset),
                      1, 2);
@@ -101,10 +103,14 @@ bool pick_as(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* posi
   int64_t* computed = positions;
   const int64_t* read = positions;
   Vertex* picked = hop.picked + hop.indptr[first];
+  int64_t read_dst = first;  // of the next edge to read
   const auto read_until = [&](const int64_t* end) {
     for (; read < end; ++read, ++picked) {
       *picked = hop.indices[*read];
-      prefetch_entry<kTable>(hop, *picked);
+      if constexpr (kTable == Table::units) {
+        while (picked >= hop.picked + hop.indptr[read_dst + 1]) ++read_dst;
+      }
+      prefetch_entry<kTable>(hop, *picked, read_dst);
     }
   };
   for (int64_t dst = first; dst < last; ++dst) {
@@ -176,7 +182,7 @@ bool copy_as(const Pick<Vertex>& hop, int64_t dst, int64_t first, int64_t last) 
       Vertex* to = hop.picked + edge;
       for (int64_t i = 0; i < size; ++i) {
         to[i] = list[i];
-        prefetch_entry<kTable>(hop, to[i]);
+        prefetch_entry<kTable>(hop, to[i], copied.dst);
       }
     });
   }
@@ -187,6 +193,7 @@ bool copy_as(const Pick<Vertex>& hop, int64_t dst, int64_t first, int64_t last) 
 template <typename Vertex>
 bool pick(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions) {
   if (hop.table == nullptr) return pick_as<Table::none>(hop, first, last, positions);
+  if (hop.bounds != nullptr) return pick_as<Table::units>(hop, first, last, positions);
   return hop.shift == 0 ? pick_as<Table::dense>(hop, first, last, positions)
                         : pick_as<Table::hashed>(hop, first, last, positions);
 }
@@ -194,6 +201,7 @@ bool pick(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positio
 template <typename Vertex>
 bool copy(const Pick<Vertex>& hop, int64_t dst, int64_t first, int64_t last) {
   if (hop.table == nullptr) return copy_as<Table::none>(hop, dst, first, last);
+  if (hop.bounds != nullptr) return copy_as<Table::units>(hop, dst, first, last);
   return hop.shift == 0 ? copy_as<Table::dense>(hop, dst, first, last)
                         : copy_as<Table::hashed>(hop, dst, first, last);
 }
