@@ -253,12 +253,12 @@ def _read_times(
     if not of_graph:
         return None
     unit = common_unit(of_graph, inputs.time_unit, name)
-    vertices, own = (
+    vertices, of_edges = (
         of_graph[what].values if what in of_graph else None for what in ("vertices", "edges")
     )
-    known = edge_times(own, vertices, src)
-    assert known is not None
-    return GraphTimes(unit=unit, edges=known, vertices=vertices)
+    times = edge_times(of_edges, vertices, src)
+    assert times is not None
+    return GraphTimes(unit=unit, edges=times, vertices=vertices)
 
 
 def read_labels_of_edges(
@@ -312,9 +312,9 @@ def _topology(
         return {"indptr": indptr, "indices": indices, "edges": EdgeData(ends=ends, labels=labels)}
     indptr, order = edge_order(src, dst, num_vertices)
     if times is not None:
-        known = times.edges[order]
-        sort_by_time(indptr, known, [order])
-        times = replace(times, edges=known)
+        list_times = times.edges[order]
+        sort_by_time(indptr, list_times, [order])
+        times = replace(times, edges=list_times)
     edges = EdgeData(
         ends=ends,
         labels=labels,

@@ -79,10 +79,10 @@ def _cutoffs(rows: TaskRows, count: int, times: GraphTimes, source: str) -> Int6
     cutoffs = read_times(rows.cutoffs, count, f"{source}: cut-offs")
     of_graph = TimeValues(times.edges, times.unit)
     common_unit({"the graph": of_graph, "cut-offs": cutoffs}, times.unit, source)
-    known = times.edges[times.edges != NO_TIME]
-    if count and len(known) and cutoffs.values.max() < known.min():
+    present = times.edges[times.edges != NO_TIME]
+    if count and len(present) and cutoffs.values.max() < present.min():
         raise GraphError(
-            f"{source}: cut-offs: expected from {known.min()} on, the first time of an edge, got "
+            f"{source}: cut-offs: expected from {present.min()} on, the first time of an edge, got "
             f"at most {cutoffs.values.max()}; both count {times.unit}"
         )
     return cutoffs.values

@@ -22,9 +22,9 @@ def time_ranges(graph: Graph) -> dict[str, str]:
         return {}
     schema, ranges = graph.schema, {}
     for number, vertices in enumerate(schema.vertex_types):
-        known = None if times.vertices is None else times.vertices[schema.vertices(number)]
+        of_type = None if times.vertices is None else times.vertices[schema.vertices(number)]
         name = "vertices" if graph.types is None else vertices.name
-        ranges[name] = _range(known, known, times.unit)
+        ranges[name] = _range(of_type, of_type, times.unit)
     for number, edges in enumerate(schema.edge_types):
         rows = schema.rows(number)
         starts, ends = graph.indptr[:-1][rows], graph.indptr[1:][rows]

@@ -63,9 +63,9 @@ def typed_topology(
             _write_lists(starts, dst, order, None, ids)
         if rows is not None and features is not None and features.matrices[number] is not None:
             _write_lists(starts, dst, order, None, rows.view(np.int32))
-        known = None if times is None else times.of_edges(schema, number, src)
-        if list_times is not None and known is not None:
-            _write_lists(starts, dst, order, known, list_times)
+        type_times = None if times is None else times.of_edges(schema, number, src)
+        if list_times is not None and type_times is not None:
+            _write_lists(starts, dst, order, type_times, list_times)
     if list_times is not None:
         sort_by_time(indptr, list_times, [indices, *payload])
     elif not is_ordered:

@@ -54,8 +54,8 @@ def _order(times: Array, lengths: IntArray) -> IntArray | None:
     lists = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     if not ((times[1:] < times[:-1]) & (lists[1:] == lists[:-1])).any():
         return None
-    known = times[times != NO_TIME]  # lists that lack times are among others
-    low, span = int(known.min()), int(known.max()) - int(known.min()) + 1
+    present = times[times != NO_TIME]  # lists that lack times are among others
+    low, span = int(present.min()), int(present.max()) - int(present.min()) + 1
     if span * len(lengths) > np.iinfo(np.int64).max:
         by_both: IntArray = np.lexsort((times, lists))
         return by_both
@@ -66,19 +66,19 @@ def _order(times: Array, lengths: IntArray) -> IntArray | None:
 
 
 def edge_times(
-    own: Int64Array | None, source_times: Int64Array | None, sources: IntArray
+    edge_own: Int64Array | None, source_times: Int64Array | None, sources: IntArray
 ) -> Int64Array | None:
     """Return the time ``[num_edges]`` from which each edge is known. None: at all times.
 
     Args:
-        own: ``[num_edges]`` the edges' own times. None: they have none.
+        edge_own: ``[num_edges]`` the edges' own times. None: they have none.
         source_times: times of the vertices that ``sources`` count. None: they have none.
         sources: ``[num_edges]`` source of each edge.
     """
     if source_times is None:
-        return own
-    known = source_times[sources]
-    return known if own is None else np.maximum(own, known, out=known)
+        return edge_own
+    times = source_times[sources]
+    return times if edge_own is None else np.maximum(edge_own, times, out=times)
 
 
 def order_problem(

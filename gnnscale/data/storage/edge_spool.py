@@ -193,8 +193,8 @@ class EdgeSpool:
         has_times = times is not None
         if self.weighted is None:
             self._open(weights is not None, has_rows, has_times)
-        given = weights is not None, has_rows, has_times
-        assert (self.weighted, self.has_rows, self.has_times) == given
+        presence = weights is not None, has_rows, has_times
+        assert (self.weighted, self.has_rows, self.has_times) == presence
         columns = [src, dst]
         if self.numbers_edges:
             rows = np.arange(self.num_rows, self.num_rows + len(src), dtype=np.int64)
