@@ -41,7 +41,7 @@ class VerticesByTime:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidates:
+class EndCandidates:
     """Vertices of a type that become ends of negatives."""
 
     num_vertices: int
@@ -83,8 +83,8 @@ class Negatives:
 
     is_triplet: bool  #: whether positives get destinations, not the batch new pairs of vertices
     amount: float  #: negatives for each positive
-    sources: Candidates
-    destinations: Candidates
+    sources: EndCandidates
+    destinations: EndCandidates
 
     def draw_pairs(
         self, num_edges: int, cutoffs: Int64Array | None, *, seed: int, step: int
@@ -166,11 +166,13 @@ def read_negatives(
     )
 
 
-def _candidates(weights: Any, name: str, num_vertices: int, times: Int64Array | None) -> Candidates:
+def _candidates(
+    weights: Any, name: str, num_vertices: int, times: Int64Array | None
+) -> EndCandidates:
     """Return the vertices of a type, drawn by ``weights`` (None: all are as likely)."""
     if weights is None:
         by_time = None if times is None else VerticesByTime.sort(times, None)
-        return Candidates(num_vertices=num_vertices, by_time=by_time)
+        return EndCandidates(num_vertices=num_vertices, by_time=by_time)
     values = as_array(weights, f"neg_sampling: {name}")
     if values.shape != (num_vertices,):
         raise ConfigError(
@@ -180,7 +182,7 @@ def _candidates(weights: Any, name: str, num_vertices: int, times: Int64Array | 
     sums = np.cumsum(values, dtype=np.float64)
     if not ((values >= 0).all() and 0 < sums[-1] < np.inf):
         raise ConfigError(f"neg_sampling: {name}: expected finite numbers from 0 on, not all 0")
-    return Candidates(
+    return EndCandidates(
         num_vertices=num_vertices,
         # Ends of intervals whose lengths are in proportion to the weights.
         ends=np.ceil(sums / sums[-1] * _DRAWS).astype(np.int64),

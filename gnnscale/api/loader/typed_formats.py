@@ -81,7 +81,7 @@ class _TypedReader:
         """Return by vertex type the number of each sampled vertex's tree."""
         assert sampled.trees is not None
         numbers = self.sampling.tree_numbers(trees, sampled.trees)
-        return list(torch.split(numbers, sampled.type_sizes[-1]))
+        return list(torch.split(numbers, list(sampled.type_sizes[-1])))
 
     def edge_ids(self, hops: Sequence[SampledHop]) -> torch.Tensor | None:
         """Return the ids of the edges of ``hops``, all of one edge type; None: not in batches."""
