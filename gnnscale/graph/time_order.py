@@ -12,13 +12,15 @@ from gnnscale.graph.times import NO_TIME
 _SLICE = 1 << 20
 
 
-def list_slices(indptr: Int64Array, size: int = _SLICE) -> Iterator[tuple[int, Int64Array]]:
+def list_slices(
+    indptr: Int64Array, size: int | None = None
+) -> Iterator[tuple[int, Int64Array]]:
     """Yield ``(first list, offsets)`` of consecutive lists of ``indptr``, in bounded memory.
 
-    The lists of a slice have at most ``size`` edges, or are one list; ``offsets`` ``[n + 1]`` are
-    those of ``indptr``.
+    The lists of a slice have at most ``size`` edges (None: 2^20), or are one list; ``offsets``
+    ``[n + 1]`` are those of ``indptr``.
     """
-    first, last = 0, len(indptr) - 1
+    size, first, last = size or _SLICE, 0, len(indptr) - 1
     while first < last:
         upper = min(first + size, last)
         ends = np.asarray(indptr[first : upper + 1])

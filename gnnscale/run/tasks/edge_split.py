@@ -12,6 +12,8 @@ from gnnscale.core import Array, ConfigError, GraphError, IntArray, brief
 from gnnscale.core.artifact import ArrayEntry, NpyWriter, artifact_type, digest, files
 from gnnscale.data.validation import check_ids, check_weights
 from gnnscale.graph import EdgeData, Graph, GraphSchema, Origin, Relation, store_arrays
+from gnnscale.graph.store_format import EDGE_TIMES
+from gnnscale.graph.timed_store import check_times
 from gnnscale.graph.typed_edge_store import check_row_numbers
 from gnnscale.partition.store import check_graph, describe
 from gnnscale.run.tasks import edge_structure as structure
@@ -92,8 +94,10 @@ def make_split(graph: Graph, identity: SplitIdentity) -> Path:
     reverse are then in one part, so that no message reveals a held-out edge. With
     ``identity.directed`` the ordered pair always decides. Loops send messages and are not
     predicted. In a graph with types, edges of ``identity.edge_type`` are split, and the edge types
-    that are its reverse with them; all other edges send messages. Memory is bounded for any number
-    of edges. ConfigError if a part would be empty.
+    that are its reverse with them; all other edges send messages. With times, edges between two
+    vertices are copies at any times, and predicted once. Memory is bounded for any number of edges;
+    with times it is the size of ``indices`` and a byte for each edge. ConfigError if a part would
+    be empty.
     """
     path = LINKS.directory(None, graph.name, "split", _entries(identity) | _RULE)
     with LINKS.making(path, fits=lambda: _check_fits(path, graph, identity)) as folder:
@@ -167,6 +171,7 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
             features=graph.edge_features,
             by_type=graph.edges.by_type,
         ),
+        times=graph.times and replace(graph.times, edges=arrays[EDGE_TIMES]),
         metric="mrr",
         origin=Origin(
             path=graph.path,
@@ -204,7 +209,7 @@ def _write(folder: Path, rule: SplitRule) -> tuple[dict[str, ArrayEntry], struct
     graph, identity = rule.graph, rule.identity
     action = f"dividing the edges of {graph.name}"
     edge_bytes = 3 * graph.indices.itemsize + 4 * (graph.edge_weights is not None)
-    edge_bytes += 4 * (graph.edge_rows is not None)
+    edge_bytes += 4 * (graph.edge_rows is not None) + 8 * (graph.times is not None)
     files.check_space(action, folder, disk=edge_bytes * graph.num_edges + 8 * len(graph.indptr))
     with ExitStack() as stack:
         writers = {
@@ -235,6 +240,8 @@ def _dtypes(graph: Graph) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
         arrays["edge_weights"] = (np.dtype(np.float32), ())
     if graph.edge_rows is not None:
         arrays[ROWS] = (np.dtype(np.uint32), ())
+    if graph.times is not None:
+        arrays[EDGE_TIMES] = (np.dtype(np.int64), ())
     return arrays
 
 
@@ -251,10 +258,12 @@ def _check_arrays(path: Path, arrays: dict[str, Array], graph: Graph) -> None:
         if len(edges) > graph.num_edges or (name in PARTS and not len(edges)):
             raise GraphError(f"{file}: expected at most {graph.num_edges} edges, got {len(edges)}")
         check_ids(edges.reshape(-1), graph.num_vertices, file)
-    for name, unit in (("edge_weights", "weights"), (ROWS, "rows")):
+    for name, unit in (("edge_weights", "weights"), (ROWS, "rows"), (EDGE_TIMES, "times")):
         if name in arrays and len(arrays[name]) != len(indices):
             size = len(arrays[name])
             raise GraphError(f"{path / name}.npy: expected {len(indices)} {unit}, got {size}")
+    if EDGE_TIMES in arrays:
+        check_times(path, arrays, graph.schema)
     weights, rows = arrays.get("edge_weights"), arrays.get(ROWS)
     # ``not`` refuses NaN too. The minimum and maximum allocate no array.
     if weights is not None and len(weights) and not (weights.min() >= 0 and weights.max() < np.inf):

@@ -2,14 +2,15 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.core import BoolArray, Int64Array, track
+from gnnscale.core import BoolArray, Int64Array, track, usable_cores
 from gnnscale.core.sorted_sets import distinct
-from gnnscale.graph import Graph, Relation
+from gnnscale.graph import EdgeData, Graph, Relation
+from gnnscale.graph.time_order import list_slices
 
 _LOG = logging.getLogger(__name__)
 _SLICE_EDGES = 1 << 22
@@ -60,10 +61,39 @@ class MutualCounts:
         )
 
 
+def by_source(graph: Graph) -> Graph:
+    """Return the graph with lists sorted by source, and without times and data of edges.
+
+    A graph without times, whose lists are so, returns itself; another copies its ``indices``.
+    """
+    if graph.times is None:
+        return graph
+    indptr, indices = np.ascontiguousarray(graph.indptr), np.array(graph.indices)
+    ops.csc_sort(indptr, indices, False, usable_cores())
+    return replace(graph, indices=indices, edges=EdgeData(), times=None, rows=None, lists=None)
+
+
+def first_copies(graph: Graph) -> BoolArray | None:
+    """Return a mask ``[num_edges]`` of the first edge from each source in each list.
+
+    None: copies follow one another, as the graph has no times.
+    """
+    if graph.times is None:
+        return None
+    is_first = np.ones(graph.num_edges, np.bool_)
+    for _, ends in list_slices(graph.indptr):
+        src = np.asarray(graph.indices[ends[0] : ends[-1]])
+        lists = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
+        order = np.lexsort((src, lists))
+        repeats = (np.diff(src[order]) == 0) & (np.diff(lists[order]) == 0)
+        is_first[ends[0] + order[1:][repeats]] = False
+    return is_first
+
+
 def is_undirected(graph: Graph, edge_type: int = 0) -> bool:
     """Whether every edge of a type has its reverse in the type, by sums of hashes.
 
-    The answer is wrong with a chance of 2^-50.
+    Lists must be sorted by source. The answer is wrong with a chance of 2^-50.
     """
     if not graph.schema.joins_one_type(edge_type):
         return False
@@ -82,7 +112,7 @@ def find_relation(graph: Graph, edge_type: int) -> Relation:
     """Return an edge type with those that have exactly its edges in reverse, copies apart.
 
     A warning names edge types that send messages and have half of the edges or more, in either
-    direction.
+    direction. Lists must be sorted by source.
     """
     schema = graph.schema
     pairs = list(zip(schema.sources.tolist(), schema.destinations.tolist(), strict=True))
@@ -193,7 +223,7 @@ def _num_components(
 def has_reverse(graph: Graph, src: Int64Array, dst: Int64Array, edge_type: int = 0) -> BoolArray:
     """Return a mask ``[n]`` of edges whose reverse ``graph`` has among the edges of a type.
 
-    Neighbors must be sorted; ``dst`` are of the source type of ``edge_type``, ``src`` of its
+    Neighbors must be sorted by id; ``dst`` are of the source type of ``edge_type``, ``src`` of its
     destination type.
     """
     rows = src if graph.types is None else graph.types.rows_of(edge_type, src)
@@ -265,7 +295,10 @@ def edges_of_type(
 
 
 def is_no_copy(src: Int64Array, dst: Int64Array, last: tuple[int, int]) -> BoolArray:
-    """Return a mask ``[n]``: an edge differs from the previous one, and the first from ``last``."""
+    """Return a mask ``[n]``: an edge differs from the previous one, and the first from ``last``.
+
+    These are no copies if lists are sorted by source; ``first_copies`` has those of others.
+    """
     once: BoolArray = np.empty(len(src), np.bool_)
     once[0] = (src[0], dst[0]) != last
     once[1:] = (src[1:] != src[:-1]) | (dst[1:] != dst[:-1])

@@ -10,6 +10,7 @@ from gnnscale import ops
 from gnnscale.core import BoolArray, Float64Array, Int64Array
 from gnnscale.core.artifact import NpyWriter
 from gnnscale.graph import Graph, Relation
+from gnnscale.graph.store_format import EDGE_TIMES
 from gnnscale.partition.store import GraphIdentity
 from gnnscale.run.tasks import edge_structure as structure
 
@@ -42,16 +43,18 @@ class SplitRule:
     identity: SplitIdentity
     relation: Relation
     undirected: bool  #: whether every edge has its reverse in its edge type
+    by_source: Graph  #: ``graph`` with lists sorted by source
 
     @classmethod
     def of(cls, graph: Graph, identity: SplitIdentity) -> "SplitRule":
         """Return the rule of ``identity``, with the structure that ``graph`` has."""
         relation, directed = Relation(), identity.directed
+        by_source = structure.by_source(graph)
         if identity.edge_type is not None:
             names = [str(edges) for edges in graph.schema.edge_types]
-            relation = structure.find_relation(graph, names.index(identity.edge_type))
-        undirected = not directed and structure.is_undirected(graph, relation.edge_type)
-        return cls(graph, identity, relation, undirected)
+            relation = structure.find_relation(by_source, names.index(identity.edge_type))
+        undirected = not directed and structure.is_undirected(by_source, relation.edge_type)
+        return cls(graph, identity, relation, undirected, by_source)
 
     @property
     def edges(self) -> str:
@@ -64,7 +67,7 @@ class SplitRule:
         edge_type = self.relation.edge_type
         if self.undirected or not self.graph.schema.joins_one_type(edge_type):
             return np.full(len(src), self.undirected)
-        return structure.has_reverse(self.graph, src, dst, edge_type)
+        return structure.has_reverse(self.by_source, src, dst, edge_type)
 
     def draw(self, src: Int64Array, dst: Int64Array, mutual: BoolArray) -> Float64Array:
         """Return a number in [0, 1) for each edge, by its pair of ends."""
@@ -89,6 +92,7 @@ def write_edges(
     graph, relation = rule.graph, rule.relation
     indptr = np.zeros(len(graph.indptr), np.int64)
     last, counts = structure.NO_EDGE, structure.MutualCounts()
+    is_first, times = structure.first_copies(graph), graph.times
     for src, rows, edge_slice in structure.edge_slices(graph, action):
         sends = np.ones(len(src), np.bool_)
         for edges, is_turned in _edges_by_type(graph, rows, relation):
@@ -103,6 +107,7 @@ def write_edges(
             if not is_turned:
                 unique = structure.is_no_copy(*ends, last)
                 last = ends[0][-1], ends[1][-1]
+                unique = unique if is_first is None else is_first[edge_slice][edges]
                 counts = counts.plus(~loop, unique, mutual)
                 _write_predicted(writers, rule, ends, unique, draws)
         writers["indices"].append(graph.indices[edge_slice][sends])
@@ -110,6 +115,8 @@ def write_edges(
             writers["edge_weights"].append(graph.edge_weights[edge_slice][sends])
         if graph.edge_rows is not None:
             writers[ROWS].append(graph.edge_rows[edge_slice][sends])
+        if times is not None:
+            writers[EDGE_TIMES].append(times.edges[edge_slice][sends])
         ops.count_in_degrees(rows[sends], indptr[1:])
     writers["indptr"].append(np.cumsum(indptr))
     return counts

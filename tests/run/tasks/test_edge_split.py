@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from one_line import one_line
 
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.data import PlantedPartition
-from gnnscale.graph import EdgeData, Graph, Origin, Split
+from gnnscale.data import PlantedPartition, from_arrays
+from gnnscale.graph import EdgeData, Graph, Origin, Split, time_order
 from gnnscale.run.tasks import edge_structure
 from gnnscale.run.tasks.edge_split import EdgeSplit, identify_split, make_split, open_split
 from gnnscale.run.tasks.edge_structure import has_reverse, is_bipartite, is_undirected
@@ -364,3 +364,56 @@ def test_few_stray_edges_make_no_other_graph(num_stray: int, expected: bool) -> 
     stray = np.stack([np.arange(num_stray), np.arange(num_stray) + 1])
     edges = np.concatenate([films, stray], axis=1).T
     assert is_bipartite(graph_of([tuple(each) for each in edges.tolist()], 600)) == expected
+
+
+def stored(graph: Graph) -> Graph:
+    return replace(graph, origin=Origin(content=f"{graph.times is None:032x}"))
+
+
+@pytest.mark.long
+@settings(max_examples=30)
+@given(drawn=drawn_edges, slice_edges=st.sampled_from([1, 5, 1 << 22]), data=st.data())
+def test_lists_sorted_by_time_are_divided_as_those_sorted_by_source(
+    drawn: Any, slice_edges: int, data: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    size, edges, kind = drawn
+    edges = edges if kind == "as they are" else [*edges, *(edge[::-1] for edge in edges)]
+    edges = edges[kind == "all but one mutual" :] * (1 + (kind == "all twice"))
+    count = len(edges)
+    at = np.array(data.draw(st.lists(st.integers(0, 5), min_size=count, max_size=count)))
+    src, dst = np.array(edges).T
+    x = np.zeros((size, 1), np.float32)
+    graphs = [stored(from_arrays((src, dst), x, edge_times=times)) for times in (None, at)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GNNSCALE_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setattr(edge_structure, "_SLICE_EDGES", slice_edges)
+        patch.setattr(time_order, "_SLICE", slice_edges)
+        try:
+            plain, timed = (divided(graph) for graph in graphs)
+        except ConfigError:  # a part has no edge
+            reject()
+    assert plain.undirected == timed.undirected
+    for part in PARTS:
+        assert sorted(getattr(plain, part).tolist()) == sorted(getattr(timed, part).tolist())
+    graph = timed.graph
+    assert graph.times is not None
+    assert np.array_equal(graph.indptr, plain.graph.indptr)
+    owners = np.repeat(np.arange(size), np.diff(graph.indptr))
+    sent = zip(graph.indices.tolist(), owners.tolist(), graph.times.edges.tolist(), strict=True)
+    alone = edges_of(plain.graph)
+    expected = zip(src.tolist(), dst.tolist(), at.tolist(), strict=True)
+    assert sorted(sent) == sorted(edge for edge in expected if edge[:2] in alone)
+
+
+def test_times_of_a_division_are_not_believed() -> None:
+    src, dst = np.array([[i, j] for i in range(8) for j in range(8) if i != j]).T
+    graph = stored(from_arrays((src, dst), np.zeros((8, 1)), edge_times=np.arange(len(src))))
+    path = make_split(graph, identify_split(graph, **SHARES))
+    put(path, "edge_times", np.load(path / "edge_times.npy")[::-1])
+    with pytest.raises(
+        GraphError, match=r"edge_times.npy: the neighbors of vertex \d are not sorted"
+    ):
+        open_split(path, graph)
+    put(path, "edge_times", np.load(path / "edge_times.npy")[:-1])
+    with pytest.raises(GraphError, match=r"edge_times.npy: expected \d+ times, got \d+"):
+        open_split(path, graph)
