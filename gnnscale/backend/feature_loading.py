@@ -246,7 +246,7 @@ class FeatureLoader:
         self._graph = graph
         self._model = model
         # A row that is learned and read as of several cut-offs has the sum of their gradients.
-        sums_repeats = graph.rows is not None and model.vertex_rows is not None
+        sums_repeats = graph.has_cutoffs and model.vertex_rows is not None
         self._aggregates = aggregates and not sums_repeats
 
     def load(self, batch: MiniBatch) -> Inputs:

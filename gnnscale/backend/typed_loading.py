@@ -46,7 +46,7 @@ class TypedLoader(FeatureLoader):
         self._schema = graph.schema
         self._table = None
         if model.vertex_rows is not None:
-            repeats = graph.rows is not None
+            repeats = graph.has_cutoffs
             self._table = LearnedFeatureStore(model.vertex_rows, repeats=repeats)
         sizes = [graph.schema.vertex_types[number].num_vertices for number in self._learned_types]
         #: first row in the table of each type with learned rows

@@ -52,6 +52,8 @@ class StoredDataset(GraphSource):
     valid_fraction: float = 0.2
     split_seed: int = 0
 
+    #: Values of ``split``.
+    _splits: ClassVar[tuple[str, ...]] = SPLITS
     #: Whether the layout has a split.
     has_split: ClassVar[bool] = True
     #: Whether the graph is generated and has no raw files.
@@ -75,7 +77,7 @@ class StoredDataset(GraphSource):
                 f"dataset.raw={brief(self.raw)}: expected no file, since {type(self).__name__} "
                 "generates its graph; name the layout of the file with dataset=..."
             )
-        check_choice("dataset.split", self.split, SPLITS)
+        check_choice("dataset.split", self.split, self._splits)
         if self.split == "published" and not self.has_split:
             raise ConfigError("dataset.split=published: expected random, the layout has no split")
         check_range("dataset.split_seed", self.split_seed, 0, 2**63 - 1)
@@ -323,11 +325,15 @@ class Dataset(StoreOptions, StoredDataset):
         """Return the options that the store is written with; a layout may add to the user's."""
         return self
 
+    def _divide(self, writer: StoreWriter) -> None:
+        """Set the split in ``writer`` after ``read``, unless it is published."""
+        if self.split == "random":
+            self._random_split().write(writer, self.name)
+
     def _fill(self, folder: Path, records: Callable[[], list[store_check.RawFile]]) -> None:
         with StoreWriter(folder, self.written_options(), advises=self._advises) as writer:
             self.read(writer)
-            if self.split == "random":
-                self._random_split().write(writer, self.name)
+            self._divide(writer)
             source = self.raw or type(self).__name__
             writer.finish(name=self.name, source=source, options=self._identity(), raw=records())
             if self.split == "published" and self._is_users and self._advises and writer.has_labels:

@@ -12,9 +12,7 @@ from gnnscale.graph.times import NO_TIME
 _SLICE = 1 << 20
 
 
-def list_slices(
-    indptr: Int64Array, size: int | None = None
-) -> Iterator[tuple[int, Int64Array]]:
+def list_slices(indptr: Int64Array, size: int | None = None) -> Iterator[tuple[int, Int64Array]]:
     """Yield ``(first list, offsets)`` of consecutive lists of ``indptr``, in bounded memory.
 
     The lists of a slice have at most ``size`` edges (None: 2^20), or are one list; ``offsets``

@@ -17,6 +17,7 @@ from gnnscale.core import (
 )
 from gnnscale.graph import NO_TIME, Graph
 from gnnscale.ops import NativeSampler, SampledHop, TypedSample
+from gnnscale.sampling.cutoff_edges import CutoffEdges
 from gnnscale.sampling.minibatch import (
     BatchRows,
     MiniBatch,
@@ -154,6 +155,7 @@ class TimedSampler:
         replace: bool = False,
         seed: int = 0,
         num_threads: int = 1,
+        left_out: CutoffEdges | None = None,
     ) -> None:
         """Prepare to draw up to a fan-out of allowed neighbors of a unit at each hop.
 
@@ -165,6 +167,8 @@ class TimedSampler:
             replace: draw with replacement.
             seed: determines all draws, with the step.
             num_threads: threads of a call, which change its speed only.
+            left_out: edges without messages as of their own times, which a strict bound leaves out
+                anyway. None: there are none.
 
         Raises:
             ConfigError: the graph has no times; or ``rule`` takes the newest edges, and neighbors
@@ -185,6 +189,7 @@ class TimedSampler:
         self.seed = seed
         self._draws = draws
         self._replace = replace
+        self._left_out = None if rule.is_strict else left_out
 
     def sample_units(
         self, vertices: Array, cutoffs: Int64Array, step: int, *, disjoint: bool = False
@@ -219,10 +224,14 @@ class TimedSampler:
             labor={"labor_hop": False, "labor_batch": True}.get(self._draws),
             edge_weights=has_weights and self._draws != "weight",
             edge_rows=self._graph.edge_rows is not None,
+            edge_positions=self._left_out is not None,
             cutoffs=cutoffs,
             disjoint=disjoint,
             **self.rule.native,
         )
+        times = self._graph.times
+        if self._left_out is not None and times is not None:
+            sampled = self._left_out.removed(sampled, times.edges, ends_of(self._graph.schema))
         return self._batch(sampled, len(vertices), step), sampled.trees
 
     def _batch(self, sampled: TypedSample, num_seeds: int, step: int) -> MiniBatch:
