@@ -52,6 +52,9 @@ class TypedLoader(FeatureLoader):
         #: first row in the table of each type with learned rows
         self._first_rows = np.cumsum([0, *sizes])[: len(sizes)].tolist()
 
+    def batch_degrees(self, batch: MiniBatch) -> None:
+        """Return None: no model of graphs with types needs in-degrees."""
+
     def degrees_of(self, vertices: IntArray, block: Any) -> None:
         """Return None: no model of graphs with types needs in-degrees."""
 

@@ -31,7 +31,8 @@ def check_rows(inputs: TaskInputs, graph: Graph) -> None:
         option = f"features={features.name}"
     elif getattr(inputs.model, "without_features", None) == "degrees":
         option = "model.without_features=degrees"
-    elif inputs.model.counts_edges:
+    elif inputs.model.counts_edges and (graph.edge_weights is not None or inputs.time == "walk"):
+        # In-degrees are as of cut-offs; sums of weights are not, nor those along a walk.
         option = f"model={inputs.model.name}"
     if option is not None:
         raise ConfigError(

@@ -84,6 +84,23 @@ class TimeRule:
         """Whether edges of the time of the cut-off are left out."""
         return (self.bound or ("strict" if self.rule == "destination" else "inclusive")) == "strict"
 
+    def intervals(self, cutoffs: Int64Array) -> Int64Array | None:
+        """Return the lowest and highest allowed time ``[2, n]`` as of ``cutoffs`` ``[n]``.
+
+        None: the lowest is the time of the edge by which a vertex is reached.
+        """
+        if self.direction == "forward":
+            return None
+        intervals = np.empty((2, len(cutoffs)), np.int64)
+        intervals[1] = cutoffs - int(self.is_strict)
+        intervals[0] = NO_TIME
+        if self.window is not None:
+            # Saturated: a difference below the least int64 is the least.
+            least = NO_TIME + self.window
+            lowest = np.maximum(cutoffs, least) - self.window
+            intervals[0] = lowest + int(not self.is_strict)
+        return intervals
+
     @property
     def native(self) -> dict[str, Any]:
         """Arguments of ``NativeSampler.sample_typed``."""
@@ -244,7 +261,11 @@ class TimedSampler:
                 step=step,
                 num_threads=self.num_threads,
             )
-            return replace(plain, cutoffs=sampled.cutoffs)
+            return replace(
+                plain,
+                cutoffs=sampled.cutoffs,
+                intervals=self.rule.intervals(np.asarray(sampled.cutoffs)),
+            )
         return TypedMiniBatch(
             seed=self.seed,
             step=step,

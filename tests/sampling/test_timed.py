@@ -21,6 +21,7 @@ from timed_graphs import (
 from typed_graphs import SCHEMAS
 
 from gnnscale.graph import GraphSchema
+from gnnscale.graph.time_order import degrees_between
 from gnnscale.sampling import TypedMiniBatch
 from gnnscale.sampling.timed import (
     TimedSampler,
@@ -321,3 +322,25 @@ def test_all_neighbours_are_those_that_the_rule_allows(case) -> None:
         ]
         assert Counter(drawn) == Counter(expected)
         frontier = reached
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases(fanouts=(-1,)))
+def test_degrees_count_the_edges_that_the_rule_allows(case) -> None:
+    batch = case.sampler().sample_units(*case.arrays, STEP)
+    if isinstance(batch, TypedMiniBatch):
+        return
+    assert (batch.intervals is None) == (case.rule.direction == "forward")
+    if batch.intervals is None:
+        return
+    graph = timed_graph(case.schema, case.lists)
+    block = batch.blocks[0]
+    reached = slice(block.num_dst)
+    degrees = degrees_between(
+        graph.indptr,
+        graph.times.edges,
+        batch.input_vertices[reached],
+        batch.intervals[:, reached],
+    )
+    if case.rule.strategy == "uniform":
+        np.testing.assert_array_equal(degrees, np.diff(block.indptr))
