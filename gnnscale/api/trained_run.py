@@ -17,7 +17,8 @@ from gnnscale.inference.export import outputs, weights
 from gnnscale.inference.export.link_ends import find_candidates, find_known
 from gnnscale.inference.export.predict import EDGES, check_partners, find_edges
 from gnnscale.inference.load_run import run_candidates
-from gnnscale.inference.predictor import EdgePredictor, Predictor
+from gnnscale.inference.predictor import Predictor
+from gnnscale.inference.timed_edges import edge_outputs
 from gnnscale.nn import EdgeModel, LinkModel, user_module
 from gnnscale.run.config import RunConfig
 
@@ -171,8 +172,8 @@ class TrainedRun:
         kind = output_kind(what, run.trained.signature)
         graph = run.open(graph, unseen)
         ends, rows = find_edges(edges, pairs, run.ends(graph), run.trained.signature)
-        predictor = EdgePredictor(model, Predictor(model, graph, self.config.evaluation_options))
-        chunks = predictor.outputs(ends, rows, graph.labeled_edge_features)
+        predictor = Predictor(model, graph, self.config.evaluation_options)
+        chunks = edge_outputs(model, predictor, graph, (ends, rows))
         thresholds = run.trained.thresholds(self.config.threshold, threshold, [kind])
         return np.concatenate(
             [outputs.answer(kind, rows, multilabel=False, thresholds=thresholds) for rows in chunks]

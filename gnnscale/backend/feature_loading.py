@@ -21,6 +21,7 @@ from gnnscale.core import (
 )
 from gnnscale.features import FeatureStore, HostFeatures, check_store, take_reads
 from gnnscale.graph import Graph
+from gnnscale.graph.time_order import degrees_between
 from gnnscale.nn import Inputs, TrainableModel
 from gnnscale.nn.conv.linear import Degrees, GraphLayer
 from gnnscale.sampling import Block, MiniBatch, NeighborSampler, TypedBlock, TypedMiniBatch
@@ -246,7 +247,7 @@ class FeatureLoader:
         self._graph = graph
         self._model = model
         # A row that is learned and read as of several cut-offs has the sum of their gradients.
-        sums_repeats = graph.rows is not None and model.vertex_rows is not None
+        sums_repeats = graph.has_cutoffs and model.vertex_rows is not None
         self._aggregates = aggregates and not sums_repeats
 
     def load(self, batch: MiniBatch) -> Inputs:
@@ -255,7 +256,7 @@ class FeatureLoader:
         For a graph on disk the traffic includes all reads of lists since the last call, also for
         batches sampled ahead.
         """
-        degrees = self.degrees_of(batch.input_vertices, batch.blocks[0])
+        degrees = self.batch_degrees(batch)
         return self.with_list_reads(self.read(batch, degrees))
 
     def with_list_reads(self, inputs: Inputs) -> Inputs:
@@ -313,7 +314,7 @@ class FeatureLoader:
         return Inputs(
             x=torch.empty(0, self.store.width, dtype=self.dtype),
             aggregated=False,
-            degrees=self.degrees_of(batch.input_vertices, batch.blocks[0]),
+            degrees=self.batch_degrees(batch),
             traffic=Traffic(rows=Access(host_bytes=self.bytes_read(batch))),
         )
 
@@ -324,6 +325,19 @@ class FeatureLoader:
     def rows_read(self, batch: MiniBatch) -> list[tuple[int, int]]:
         """Return for each vertex type the number of distinct rows of ``batch``, and their bytes."""
         return [(len(batch.input_vertices), self.store.row_bytes)]
+
+    def batch_degrees(self, batch: MiniBatch) -> Degrees:
+        """Return the in-degrees of the input vertices, by the edges that sampling allows.
+
+        None: neither the model nor the sampling needs in-degrees.
+        """
+        intervals, times, block = batch.intervals, self._graph.times, batch.blocks[0]
+        if intervals is None or times is None:
+            return self.degrees_of(batch.input_vertices, block)
+        if not self._model.uses_degrees and block.importance is None:
+            return None
+        indptr, vertices = self._graph.indptr, batch.input_vertices
+        return degrees_between(indptr, times.edges, vertices, intervals).astype(np.float32)
 
     def degrees_of(self, vertices: IntArray, block: Block) -> Degrees:
         """Return the in-degrees of ``vertices``, the sources of ``block``.

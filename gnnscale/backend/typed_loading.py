@@ -46,11 +46,14 @@ class TypedLoader(FeatureLoader):
         self._schema = graph.schema
         self._table = None
         if model.vertex_rows is not None:
-            repeats = graph.rows is not None
+            repeats = graph.has_cutoffs
             self._table = LearnedFeatureStore(model.vertex_rows, repeats=repeats)
         sizes = [graph.schema.vertex_types[number].num_vertices for number in self._learned_types]
         #: first row in the table of each type with learned rows
         self._first_rows = np.cumsum([0, *sizes])[: len(sizes)].tolist()
+
+    def batch_degrees(self, batch: MiniBatch) -> None:
+        """Return None: no model of graphs with types needs in-degrees."""
 
     def degrees_of(self, vertices: IntArray, block: Any) -> None:
         """Return None: no model of graphs with types needs in-degrees."""

@@ -325,11 +325,15 @@ class Dataset(StoreOptions, StoredDataset):
         """Return the options that the store is written with; a layout may add to the user's."""
         return self
 
+    def _divide(self, writer: StoreWriter) -> None:
+        """Set the split in ``writer`` after ``read``, unless it is published."""
+        if self.split == "random":
+            self._random_split().write(writer, self.name)
+
     def _fill(self, folder: Path, records: Callable[[], list[store_check.RawFile]]) -> None:
         with StoreWriter(folder, self.written_options(), advises=self._advises) as writer:
             self.read(writer)
-            if self.split == "random":
-                self._random_split().write(writer, self.name)
+            self._divide(writer)
             source = self.raw or type(self).__name__
             writer.finish(name=self.name, source=source, options=self._identity(), raw=records())
             if self.split == "published" and self._is_users and self._advises and writer.has_labels:

@@ -146,7 +146,7 @@ def make_graph(
     splits = labels.num_classes or inputs.edge_labels is None or not inputs.split.is_random
     edge_data = _read_edges(inputs, len(rows), name)
     edge_data |= _read_edge_data(inputs, edge_data["src"], edge_data["dst"], name, advises)
-    edge_data["times"] = _read_times(inputs, edge_data["src"], len(rows), name)
+    edge_data |= _read_times(inputs, edge_data["src"], len(rows), name)
     return Graph(
         name=name,
         features=rows,
@@ -238,10 +238,11 @@ def _read_edge_data(
     return {"features": features, "labels": labels}
 
 
-def _read_times(
-    inputs: GraphInputs, src: IntArray, num_vertices: int, name: str
-) -> GraphTimes | None:
-    """Return the times of vertices and edges, those of edges in the order of the input, or None."""
+def _read_times(inputs: GraphInputs, src: IntArray, num_vertices: int, name: str) -> dict[str, Any]:
+    """Return ``times`` of vertices and edges in the order of the input, and ``own_times`` of edges.
+
+    Both are None where there are none.
+    """
     of_graph = {
         what: read_times(values, count, f"{name}: times of {what}")
         for what, values, count in (
@@ -251,14 +252,15 @@ def _read_times(
         if values is not None
     }
     if not of_graph:
-        return None
+        return {"times": None, "own_times": None}
     unit = common_unit(of_graph, inputs.time_unit, name)
     vertices, of_edges = (
         of_graph[what].values if what in of_graph else None for what in ("vertices", "edges")
     )
-    times = edge_times(of_edges, vertices, src)
-    assert times is not None
-    return GraphTimes(unit=unit, edges=times, vertices=vertices)
+    known = edge_times(of_edges, vertices, src)
+    assert known is not None
+    times = GraphTimes(unit=unit, edges=known, vertices=vertices)
+    return {"times": times, "own_times": of_edges}
 
 
 def read_labels_of_edges(
@@ -300,10 +302,12 @@ def _topology(
     features: Float32Array | None,
     labels: EdgeLabels | None,
     times: GraphTimes | None,
+    own_times: Int64Array | None,
 ) -> dict[str, Any]:
     """Return the ``Graph`` fields of the topology, edges sorted by destination, time and source.
 
-    ``number_edges``: whether ``edges`` has each edge's index in the input.
+    ``number_edges``: whether ``edges`` has each edge's index in the input. ``own_times`` are those
+    of the edges without their sources'.
     """
     listed = features is not None or labels is not None
     ends = np.stack([src, dst], axis=1) if listed else None
@@ -318,6 +322,7 @@ def _topology(
     edges = EdgeData(
         ends=ends,
         labels=labels,
+        row_times=own_times if listed else None,
         weights=None if weights is None else weights[order],
         ids=order.astype(np.int64, copy=False) if number_edges else None,
         rows=None if features is None else order.astype(np.uint32),

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnscale.core import ConfigError, GraphError, Int64Array, brief
-from gnnscale.graph import Split
+from gnnscale.core import Array, ConfigError, GraphError, Int64Array, brief
+from gnnscale.data.storage import StoreWriter
+from gnnscale.graph import Split, has_label
 
 #: Units of NumPy's datetime64 by unit of times.
 _NUMPY_UNITS = {"day": "D", "s": "s", "ms": "ms", "us": "us", "ns": "ns"}
@@ -82,3 +83,58 @@ def format_time(time: int, unit: str) -> str:
         return f"{time} ({unit})"
     (date,) = np.array([time]).astype(f"datetime64[{_NUMPY_UNITS[unit]}]")
     return str(date).replace("T", " ")
+
+
+def check_bounds(split: str, *, valid_from: str | None, test_from: str | None) -> None:
+    """Raise ConfigError for a bound without ``dataset.split=time``, or ``split=time`` without."""
+    for option, value in (("valid_from", valid_from), ("test_from", test_from)):
+        if value is not None and split != "time":
+            raise ConfigError(
+                f"dataset.{option}={brief(value)}: expected dataset.split=time, got {split}"
+            )
+        if value is None and split == "time":
+            parse_time(f"dataset.{option}", value, "s")
+
+
+def write_split(split: TimeSplit, writer: StoreWriter, name: str) -> None:
+    """Split the labeled vertices and edges in ``writer``, of the graph ``name``, by their times.
+
+    ConfigError: bounds are no times, or out of order. GraphError: a part has none of them.
+    """
+    unit, vertex_times = writer.time_unit, writer.edges.vertex_times
+    assert unit is not None  # options without a column of times are refused
+    if writer.has_labels:
+        assert vertex_times is not None
+        parts = labeled_parts(split, writer.labels, vertex_times, unit, f"vertices of {name}")
+        writer.set_split(*parts, source=f"split of {name} by time")
+    if (labels := writer.edges.labels) is not None:
+        times = writer.edges.times()
+        assert times is not None
+        parts = labeled_parts(split, labels, times, unit, f"edges of {name}")
+        writer.set_edge_split(*parts, source=f"split of the edges of {name} by time")
+
+
+def labeled_parts(
+    split: TimeSplit, labels: Array, times: Int64Array, unit: str, what: str
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Return the numbers of labeled vertices or edges in each part, by their times.
+
+    ``labels`` and ``times`` are ``[n]``. GraphError, which names them ``what``: a part is empty.
+    """
+    labeled = np.flatnonzero(has_label(labels))
+    known = np.asarray(times)[labeled]
+    valid, test = split.bounds(unit)
+    part = (known >= valid).astype(np.int8) + (known >= test)
+    counts = np.bincount(part, minlength=3).tolist()
+    if not all(counts):
+        span = "none"
+        if len(known):
+            ends = (int(known.min()), int(known.max()))
+            span = " to ".join(format_time(time, unit) for time in ends)
+        raise GraphError(
+            f"dataset.valid_from={brief(split.valid_from)}, dataset.test_from="
+            f"{brief(split.test_from)}: expected labeled {what} in each part, got {counts[0]} for "
+            f"train, {counts[1]} for valid, {counts[2]} for test; their times are {span}"
+        )
+    train, validation, held_out = (labeled[part == number] for number in range(3))
+    return train, validation, held_out

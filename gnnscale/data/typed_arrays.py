@@ -13,7 +13,7 @@ from gnnscale.data.labels import Labels
 from gnnscale.data.peer_fields import Triple
 from gnnscale.data.split_input import SplitInput
 from gnnscale.data.task_rows import with_rows
-from gnnscale.data.time_inputs import read_typed_times
+from gnnscale.data.time_inputs import TypedTimes, read_typed_times
 from gnnscale.data.typed_edges import typed_topology
 from gnnscale.data.typed_labels import with_labels_of
 from gnnscale.graph import (
@@ -104,6 +104,11 @@ def from_typed_arrays(
         edge_ends(triple, pair, sizes, f"{name}: {'-'.join(triple)}")
         for triple, pair in edges.items()
     ]
+    times = read_typed_times(
+        *(schema, vertex_times or {}, edge_times or {}, [len(src) for src, _ in ends]),
+        unit=time_unit,
+        name=name,
+    )
     graph = typed_topology(
         schema,
         ends,
@@ -111,11 +116,7 @@ def from_typed_arrays(
         weights=_weights(edges, edge_weights, ends, name),
         features=_edge_features(edges, edge_features or {}, ends, name, advises=advises),
         number_edges=number_edges,
-        times=read_typed_times(
-            *(schema, vertex_times or {}, edge_times or {}, [len(src) for src, _ in ends]),
-            unit=time_unit,
-            name=name,
-        ),
+        times=times,
     )
     matrix: Any = TypedFeatures([*matrices.values()])
     present = matrix.present
@@ -124,7 +125,7 @@ def from_typed_arrays(
     graph = graph if rows is None else with_rows(graph, rows[1], rows[0])
     if edge_labels is not None:
         ends_by_type = dict(zip(edges, ends, strict=True))
-        graph = _with_edge_labels(graph, ends_by_type, *edge_labels, edge_split, split)
+        graph = _with_edge_labels(graph, ends_by_type, *edge_labels, edge_split, split, times)
     elif edge_split is not None:
         raise GraphError(f"{name}: edge_split without edge_labels")
     if not labels:
@@ -187,10 +188,12 @@ def _with_edge_labels(
     values: Any,
     edge_split: Any,
     split: Any,
+    times: TypedTimes | None,
 ) -> Graph:
     """Return ``graph`` with labels of the edges of one type, and their split.
 
-    ``ends`` are sources and destinations by edge type, ids within their types.
+    ``ends`` are sources and destinations by edge type, ids within their types, ``times`` those of
+    the graph.
     """
     if triple not in ends:
         raise GraphError(
@@ -202,7 +205,8 @@ def _with_edge_labels(
     pairs = (np.stack(ends[triple], axis=1) + firsts).astype(graph.indices.dtype)
     is_random = split == "random" or (isinstance(split, SplitInput) and split.is_random)
     labels = read_labels_of_edges(values, edge_split, pairs, is_random=is_random, name=graph.name)
-    edges = replace(graph.edges, ends=pairs, labels=labels, labeled_type=number)
+    of_rows = None if times is None else times.edges[number]
+    edges = replace(graph.edges, ends=pairs, labels=labels, labeled_type=number, row_times=of_rows)
     return replace(graph, edges=edges)
 
 

@@ -60,6 +60,7 @@ class Graph(LabeledTopology):
         types: types of vertices and edges. None: there are none.
         times: times of vertices and edges. None: all are known at all times.
         rows: labels of vertices as of cut-offs. None: there are no cut-offs.
+        samples_by_time: whether mini-batches of a run are as of the times of predicted edges.
         num_quantized: number of features of an int8 or int4 row; unused for other types.
 
     Example:
@@ -71,6 +72,7 @@ class Graph(LabeledTopology):
     features: Array
     feature_dtype: str
     num_quantized: int = 0
+    samples_by_time: bool = False
 
     def __repr__(self) -> str:
         """Return one line with the name and the sizes of the graph and its split."""
@@ -102,6 +104,11 @@ class Graph(LabeledTopology):
         if isinstance(self.features, TypedFeatures):
             return tuple(matrix.rows for matrix in self.features.present)
         return () if isinstance(self.features, ShardedFeatures) else (self.features,)
+
+    @property
+    def has_cutoffs(self) -> bool:
+        """Whether a mini-batch may have a vertex among its inputs once for each cut-off."""
+        return self.rows is not None or self.samples_by_time
 
     @property
     def timed_types(self) -> tuple[bool, ...]:

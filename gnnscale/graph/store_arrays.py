@@ -19,6 +19,7 @@ from gnnscale.graph.store_format import (
     EDGE_ENDS,
     EDGE_FEATURES,
     EDGE_LABELS,
+    EDGE_ROW_TIMES,
     EDGE_ROWS,
     EDGE_SPLITS,
     GRAPH_STORE,
@@ -35,7 +36,12 @@ from gnnscale.graph.store_format import (
     vertex_dtype,
 )
 from gnnscale.graph.store_meta import StoreMeta, TypeEntry, TypeLabelEntry
-from gnnscale.graph.timed_store import check_row_ids, check_times, timed_forms
+from gnnscale.graph.timed_store import (
+    check_edge_row_times,
+    check_row_ids,
+    check_times,
+    timed_forms,
+)
 from gnnscale.graph.typed_edge_store import check_edge_rows
 from gnnscale.graph.typed_features import FeatureMatrix, TypedFeatures
 
@@ -69,6 +75,8 @@ def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
         _check_edge_labels(path, arrays, meta)
     if meta.times is not None:
         check_times(path, arrays, schema_of(meta))
+    if EDGE_ROW_TIMES in arrays:
+        check_edge_row_times(path, arrays)
     if meta.row_labels is not None:
         check_row_ids(path, arrays, meta.num_vertices)
         _check_values(

@@ -23,10 +23,15 @@ EDGE_SPLITS = ("edge_train_rows", "edge_valid_rows", "edge_test_rows")
 EDGE_ARRAYS = (WEIGHTS, EDGE_ROWS, EDGE_FEATURES, EDGE_ENDS, EDGE_LABELS, *EDGE_SPLITS)
 #: Further arrays of a graph with times: those of edges, and of vertices if they have any.
 EDGE_TIMES, VERTEX_TIMES = "edge_times", "vertex_times"
+#: Further array of a graph with labels and times of edges: the time of each row of ``EDGE_ENDS``.
+EDGE_ROW_TIMES = "edge_row_times"
 #: Further arrays of a graph with rows of a task: vertices, cut-offs, labels, split.
 ROW_VERTICES, ROW_CUTOFFS, ROW_LABELS = "row_vertices", "row_cutoffs", "row_labels"
 ROW_SPLITS = ("row_train_idx", "row_valid_idx", "row_test_idx")
-TIMED_ARRAYS = (EDGE_TIMES, VERTEX_TIMES, ROW_VERTICES, ROW_CUTOFFS, ROW_LABELS, *ROW_SPLITS)
+TIMED_ARRAYS = (
+    *(EDGE_TIMES, VERTEX_TIMES, EDGE_ROW_TIMES, ROW_VERTICES, ROW_CUTOFFS, ROW_LABELS),
+    *ROW_SPLITS,
+)
 #: Files of the users' vertex ids: integers, and texts. A store has at most one of them.
 ID_FILES = ("ids.npy", "ids.parquet")
 #: Limit of a row's number, which has 32 bits.

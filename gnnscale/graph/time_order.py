@@ -122,3 +122,45 @@ def _slice_problem(times: Array, ids: Array | None, ends: Int64Array) -> tuple[i
         if wrong.any():
             return int(wrong.argmax()) + 1, reason
     return 0, ""
+
+
+def degrees_between(
+    indptr: Int64Array, times: Int64Array, vertices: IntArray, intervals: Int64Array
+) -> Int64Array:
+    """Return how many edges to each of ``vertices`` ``[n]`` have times in an interval, ``[n]``.
+
+    Args:
+        indptr: ``[num_vertices + 1]`` offsets of the lists, which ascend by time.
+        times: ``[num_edges]`` times of the edges; those of ``NO_TIME`` are in every interval.
+        vertices: vertex ids.
+        intervals: ``[2, n]`` lowest and highest time.
+    """
+    first = np.asarray(indptr[vertices], np.int64)
+    last = np.asarray(indptr[np.asarray(vertices, np.int64) + 1], np.int64)
+    low, high = intervals
+    degrees: Int64Array = _first_at(times, first, last, high, strictly=True)
+    degrees -= _first_at(times, first, last, low, strictly=False)
+    filled = np.flatnonzero(last > first)
+    always = filled[times[first[filled]] == NO_TIME]
+    degrees[always] = last[always] - first[always]
+    return degrees
+
+
+def _first_at(
+    times: Int64Array, first: Int64Array, last: Int64Array, bounds: Int64Array, *, strictly: bool
+) -> Int64Array:
+    """Return in each part ``[first, last)`` of ``times`` the first position of a bound or later.
+
+    ``strictly``: of later times alone.
+    """
+    low: Int64Array = first.copy()
+    high = last.copy()
+    searching = np.flatnonzero(low < high)
+    while len(searching):
+        middle = (low[searching] + high[searching]) // 2
+        values, limits = times[middle], bounds[searching]
+        is_before = values <= limits if strictly else values < limits
+        low[searching[is_before]] = middle[is_before] + 1
+        high[searching[~is_before]] = middle[~is_before]
+        searching = searching[low[searching] < high[searching]]
+    return low

@@ -13,6 +13,8 @@ from gnnscale.core.artifact import ArrayEntry, Form
 from gnnscale.graph.schema import GraphSchema
 from gnnscale.graph.split import Split
 from gnnscale.graph.store_format import (
+    EDGE_ENDS,
+    EDGE_ROW_TIMES,
     EDGE_TIMES,
     MAX_CLASSES,
     ROW_CUTOFFS,
@@ -101,6 +103,8 @@ def timed_forms(
     ids, shape = indices
     if times is not None:
         forms[EDGE_TIMES] = np.dtype(np.int64), shape
+        if EDGE_ROW_TIMES in entries and EDGE_ENDS in entries:
+            forms[EDGE_ROW_TIMES] = np.dtype(np.int64), entries[EDGE_ENDS].shape[:1]
         if VERTEX_TIMES in entries:
             forms[VERTEX_TIMES] = np.dtype(np.int64), (num_vertices,)
     if rows is not None:
@@ -171,3 +175,10 @@ def check_row_ids(path: Path, arrays: Mapping[str, Array], num_vertices: int) ->
     missing = cutoffs == NO_TIME
     if missing.any():
         raise GraphError(f"{path / ROW_CUTOFFS}.npy: row {int(missing.argmax())} has no cut-off")
+
+
+def check_edge_row_times(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Raise GraphError for a labeled edge without a time, in the store at ``path``."""
+    missing = arrays[EDGE_ROW_TIMES] == NO_TIME
+    if missing.any():
+        raise GraphError(f"{path / EDGE_ROW_TIMES}.npy: row {int(missing.argmax())} has no time")

@@ -84,6 +84,9 @@ class EdgeData:
     ends: IntArray | None = None
     #: labels of the rows. None: edges have no labels
     labels: EdgeLabels | None = None
+    #: ``[num_rows]`` int64 own times of the edges in ``ends``, in the unit of ``GraphTimes``. None:
+    #: edges have none of their own
+    row_times: Int64Array | None = None
     #: features of each edge type, in place of ``features``. None: no edge type has any
     by_type: TypedFeatures | None = None
     #: edge type whose edges ``ends`` lists, by its number. None: unknown, or there are no types
@@ -117,6 +120,7 @@ class EdgeData:
                 split=split,
                 metric=entry.metric,
             ),
+            row_times=arrays.pop(store_format.EDGE_ROW_TIMES, None),
             by_type=None if types is None else edge_matrices(arrays, types.edge_features),
             labeled_type=None if types is None else types.labeled_edges,
         )
@@ -128,6 +132,7 @@ class EdgeData:
             store_format.EDGE_ROWS: self.rows,
             store_format.EDGE_FEATURES: self.features,
             store_format.EDGE_ENDS: self.ends,
+            store_format.EDGE_ROW_TIMES: self.row_times,
         }
         if self.labels is not None:
             arrays[store_format.EDGE_LABELS] = self.labels.labels

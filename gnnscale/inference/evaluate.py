@@ -17,13 +17,15 @@ from gnnscale.backend import InferenceCapable
 from gnnscale.core import ClassCounts, binary_metrics, count_classes
 from gnnscale.core import types as arrays
 from gnnscale.core.notebook import html_table
+from gnnscale.core.sorted_sets import distinct
 from gnnscale.distributed.heartbeat import activity
 from gnnscale.features import FeatureStore
 from gnnscale.inference.link_ranking import LinkExaminer
 from gnnscale.inference.load_run import load_run, with_inference
-from gnnscale.inference.predictor import EdgePredictor, Predictor
+from gnnscale.inference.predictor import Predictor
 from gnnscale.inference.row_predictor import RowPredictor
 from gnnscale.inference.thresholds import choose_thresholds
+from gnnscale.inference.timed_edges import edge_outputs
 from gnnscale.inference.trained_model import TrainedModel, open_trained
 from gnnscale.nn import EdgeModel, LinkModel, TrainableModel
 from gnnscale.ops.products import torch_threads
@@ -187,19 +189,23 @@ class EdgeExaminer(_LabelExaminer):
     def __init__(self, task: base.EdgeTask, model: EdgeModel, predictor: Predictor) -> None:
         """Measure the outputs of ``model``, whose vertex rows ``predictor`` computes."""
         self._task: base.EdgeTask = task
-        self._predictor = EdgePredictor(model, predictor)
+        self._model = model
+        self._predictor = predictor
         assert task.graph.edges.ends is not None
         self._ends = task.graph.edges.ends
 
     def prepare(self, splits: Sequence[str]) -> None:
         """Log the cost of measuring ``splits`` if it is high; ConfigError: the disk is too full."""
+        if self._task.graph.samples_by_time:
+            return  # mini-batches are of bounded memory
         for split in splits:
-            self._predictor.prepare(np.asarray(self._ends[self._task.rows(split)]))
+            self._predictor.prepare(distinct(np.asarray(self._ends[self._task.rows(split)])))
 
     def _outputs(self, splits: Sequence[str]) -> Iterator[tuple[arrays.Float32Array, arrays.Array]]:
+        graph = self._task.graph
         for rows in map(self._task.rows, splits):
-            ends, features = np.asarray(self._ends[rows]), self._task.graph.labeled_edge_features
-            outputs = np.concatenate([*self._predictor.outputs(ends, rows, features)])
+            edges = np.asarray(self._ends[rows]), rows
+            outputs = np.concatenate([*edge_outputs(self._model, self._predictor, graph, edges)])
             yield outputs, np.asarray(self._task.labels.labels[rows])
 
 

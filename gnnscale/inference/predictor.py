@@ -7,6 +7,7 @@ import logging
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from gnnscale.inference.typed_layerwise import TypedInference
 from gnnscale.nn import EdgeModel, LinkModel, TrainableModel
 from gnnscale.nn.typed.model import TypedGNN
 from gnnscale.run.inputs import EvaluationOptions
+from gnnscale.run.tasks.cutoffs import before_edges, listed_cutoff_edges
 from gnnscale.sampling import FanoutSampling, SamplerConfig
 from gnnscale.sampling.edge_batches import edge_links
 
@@ -98,6 +100,17 @@ class Predictor:
     def of_rows(self) -> RowPredictor:
         """Return the predictor of task rows with the same model, graph, options and store."""
         return RowPredictor(self._model, self._graph, self._options, store=self._store)
+
+    def of_edges(self) -> RowPredictor:
+        """Return the predictor of ends of edges as of the edges' times, as in training."""
+        sampler = before_edges(self._options.sampler)
+        return RowPredictor(
+            self._model,
+            self._graph,
+            replace(self._options, sampler=sampler),
+            store=self._store,
+            left_out=listed_cutoff_edges(self._graph, sampler),
+        )
 
     def prepare(self, vertices: IntArray | None) -> None:
         """Log the cost of exact inference of ``vertices`` if it is high; None: all vertices.

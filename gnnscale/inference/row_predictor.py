@@ -22,6 +22,7 @@ from gnnscale.sampling import (
     Sampler,
     SamplerConfig,
 )
+from gnnscale.sampling.cutoff_edges import CutoffEdges
 
 #: Random stream of sampled evaluation: a step that training never has, so that the sample of a
 #: vertex does not depend on the vertices that are evaluated with it.
@@ -50,13 +51,16 @@ class RowPredictor:
         options: EvaluationOptions,
         *,
         store: FeatureStore | None = None,
+        left_out: CutoffEdges | None = None,
     ) -> None:
         """Predict rows of ``graph`` with ``model``.
 
         Args:
             options: options of inference.
             store: store of the features; None: the graph's features in host memory.
+            left_out: edges without messages as of their own times. None: there are none.
         """
+        self._left_out = left_out
         self._model = model
         self._graph = graph
         self._options = options
@@ -81,7 +85,7 @@ class RowPredictor:
     def _passes(self, units: TaskRows) -> Iterator[Float32Array]:
         """Yield the outputs of ``units`` in their order."""
         options, total = self._options, len(units.vertices)
-        config = RowSampling(vertices=self._sampler, rows=units)
+        config = RowSampling(vertices=self._sampler, rows=units, left_out=self._left_out)
         sampler = config.sampler(self._graph, seed=options.seed, num_threads=options.num_threads)
         loader = open_loader(
             self._graph,

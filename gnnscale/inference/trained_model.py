@@ -227,7 +227,22 @@ def open_other(
         graph = read_by_type(run.model, graph, seed=None)
     if learned_rows(run.features, graph) is not None:
         raise _learns_rows(trained.signature)
-    return graph_read(run.task_inputs, trained.signature.fitted(graph, unseen=unseen))
+    graph = graph_read(run.task_inputs, trained.signature.fitted(graph, unseen=unseen))
+    unit = trained.signature.edge_time_unit
+    return graph if unit is None else _as_of_edges(run, graph, unit)
+
+
+def _as_of_edges(run: RunConfig, graph: Graph, unit: str) -> Graph:
+    """Return ``graph``, whose edges are predicted as of their times; ConfigError: unit differs."""
+    if run.task.divides_edges:
+        return graph
+    times = graph.times
+    if times is not None and times.unit != unit:
+        raise ConfigError(
+            f"dataset: expected times of {graph.name} in the unit of training, {unit}, got "
+            f"{times.unit}"
+        )
+    return run.task.with_cutoffs(graph, run.task_inputs.time or "seed")
 
 
 def check_predicts_others(run: RunConfig, signature: InputSchema) -> None:

@@ -1,4 +1,4 @@
-"""Checks of a run's options for graphs with task rows, whose mini-batches are as of cut-offs."""
+"""Checks of a run's options for task rows and edges with times: mini-batches are as of cut-offs."""
 
 from gnnscale.backend.exchange import ExchangeConfig
 from gnnscale.core import ConfigError
@@ -9,13 +9,14 @@ from gnnscale.run.tasks.task_config import TaskInputs
 
 
 def check_rows(inputs: TaskInputs, graph: Graph) -> None:
-    """Raise ConfigError unless devices, features and model predict the rows of ``graph``, if any.
+    """Raise ConfigError unless devices, features and model predict as of cut-offs, if there are.
 
-    Features computed of all edges would tell of edges after a cut-off.
+    Cut-offs are those of the rows of ``graph``, or the times of predicted edges. Features computed
+    of all edges would tell of edges after a cut-off.
     """
-    if graph.rows is None:
+    if not graph.has_cutoffs:
         return
-    rows = f"task rows of {graph.name}"
+    rows = f"{'edges by time' if graph.rows is None else 'task rows'} of {graph.name}"
     for device in inputs.device_plan.parsed():
         if not device.takes_types:
             raise ConfigError(
@@ -32,7 +33,8 @@ def check_rows(inputs: TaskInputs, graph: Graph) -> None:
         option = f"features={features.name}"
     elif getattr(inputs.model, "without_features", None) == "degrees":
         option = "model.without_features=degrees"
-    elif inputs.model.counts_edges:
+    elif inputs.model.counts_edges and (graph.edge_weights is not None or inputs.time == "walk"):
+        # In-degrees are as of cut-offs; sums of weights are not, nor those along a walk.
         option = f"model={inputs.model.name}"
     if option is not None:
         raise ConfigError(

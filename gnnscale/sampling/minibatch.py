@@ -125,6 +125,9 @@ class MiniBatch:
     #: ``[num_input_vertices]`` int64 cut-off as of which each input vertex is reached: a vertex may
     #: stand among them once for each cut-off. None: sampling does not regard times
     cutoffs: Int64Array | None = None
+    #: ``[2, num_input_vertices]`` int64 lowest and highest time of edges to each input vertex that
+    #: sampling allows. None: it does not regard times, or bounds depend on the way from the seed
+    intervals: Int64Array | None = None
 
     def __repr__(self) -> str:
         """Return one line with the step and the sizes of the mini-batch."""
@@ -154,9 +157,9 @@ class MiniBatch:
     def num_bytes(self) -> int:
         """Bytes of all arrays of the mini-batch."""
         parts = [part.num_bytes for part in (self.links, self.rows) if part is not None]
-        cutoffs = 0 if self.cutoffs is None else self.cutoffs.nbytes
+        times = [array.nbytes for array in (self.cutoffs, self.intervals) if array is not None]
         blocks = sum(block.num_bytes for block in self.blocks)
-        return self.input_vertices.nbytes + cutoffs + sum(parts) + blocks
+        return self.input_vertices.nbytes + sum(times) + sum(parts) + blocks
 
     @property
     def lists_read(self) -> tuple[tuple[IntArray, Int64Array], ...]:

@@ -17,6 +17,7 @@ from gnnscale.core.config.untrusted import names
 from gnnscale.graph import Graph
 from gnnscale.ops import NativeSampler
 from gnnscale.sampling import minibatch
+from gnnscale.sampling.cutoff_edges import CutoffEdges
 from gnnscale.sampling.timed import Rule, TimedSampler, TimeRule, check_strategy
 from gnnscale.sampling.typed import Draws, TypedSampler
 
@@ -131,7 +132,7 @@ class FanoutSampling(minibatch.SamplerConfig):
             order of time along the walk from a seed), or ``none`` (all). None: ``seed`` if the
             task has cut-offs, else ``none``.
         bound: ``inclusive`` allows edges of the time of the bound itself, ``strict`` does not.
-            None: ``strict`` for ``destination``, else ``inclusive``.
+            None: ``strict`` for ``destination`` and for predicted edges, else ``inclusive``.
         direction: direction of ``walk``, ``backward`` or ``forward`` in time.
         window: length of time before a cut-off from which edges are taken, in the graph's unit.
             None: all of the past.
@@ -183,9 +184,18 @@ class FanoutSampling(minibatch.SamplerConfig):
         return TimeRule(**options)
 
     def timed_sampler(
-        self, graph: Graph, rule: TimeRule, *, seed: int, num_threads: int
+        self,
+        graph: Graph,
+        rule: TimeRule,
+        *,
+        seed: int,
+        num_threads: int,
+        left_out: CutoffEdges | None = None,
     ) -> TimedSampler:
-        """Build the sampler for ``graph`` as of cut-offs; ConfigError: ``graph`` has no times."""
+        """Build the sampler for ``graph`` as of cut-offs; ConfigError: ``graph`` has no times.
+
+        ``left_out`` is as in ``TimedSampler``.
+        """
         return TimedSampler(
             graph,
             fanouts=self.fanouts_for(graph),
@@ -194,6 +204,7 @@ class FanoutSampling(minibatch.SamplerConfig):
             replace=self._replaces,
             seed=seed,
             num_threads=num_threads,
+            left_out=left_out,
         )
 
     @property

@@ -6,6 +6,7 @@ import numpy as np
 
 from gnnscale.core import Array, ConfigError, IntArray
 from gnnscale.graph import Graph, TaskRows
+from gnnscale.sampling.cutoff_edges import CutoffEdges
 from gnnscale.sampling.minibatch import (
     BatchRows,
     MiniBatch,
@@ -42,6 +43,7 @@ class RowSampling(SamplerConfig):
 
     vertices: SamplerConfig
     rows: TaskRows
+    left_out: CutoffEdges | None = None  #: edges without messages as of their own times
 
     @property
     def num_layers(self) -> int:
@@ -59,5 +61,7 @@ class RowSampling(SamplerConfig):
         if rule is None:
             sampler = self.vertices.sampler(graph, seed=seed, num_threads=num_threads)
             return UntimedRowSampler(sampler, self.rows.vertices)
-        timed = self.vertices.timed_sampler(graph, rule, seed=seed, num_threads=num_threads)
+        timed = self.vertices.timed_sampler(
+            graph, rule, seed=seed, num_threads=num_threads, left_out=self.left_out
+        )
         return RowSampler(timed, self.rows.vertices, self.rows.cutoffs)

@@ -17,6 +17,7 @@ from gnnscale.core import (
 )
 from gnnscale.graph import NO_TIME, Graph
 from gnnscale.ops import NativeSampler, SampledHop, TypedSample
+from gnnscale.sampling.cutoff_edges import CutoffEdges
 from gnnscale.sampling.minibatch import (
     BatchRows,
     MiniBatch,
@@ -82,6 +83,23 @@ class TimeRule:
     def is_strict(self) -> bool:
         """Whether edges of the time of the cut-off are left out."""
         return (self.bound or ("strict" if self.rule == "destination" else "inclusive")) == "strict"
+
+    def intervals(self, cutoffs: Int64Array) -> Int64Array | None:
+        """Return the lowest and highest allowed time ``[2, n]`` as of ``cutoffs`` ``[n]``.
+
+        None: the lowest is the time of the edge by which a vertex is reached.
+        """
+        if self.direction == "forward":
+            return None
+        intervals = np.empty((2, len(cutoffs)), np.int64)
+        intervals[1] = cutoffs - int(self.is_strict)
+        intervals[0] = NO_TIME
+        if self.window is not None:
+            # Saturated: a difference below the least int64 is the least.
+            least = NO_TIME + self.window
+            lowest = np.maximum(cutoffs, least) - self.window
+            intervals[0] = lowest + int(not self.is_strict)
+        return intervals
 
     @property
     def native(self) -> dict[str, Any]:
@@ -154,6 +172,7 @@ class TimedSampler:
         replace: bool = False,
         seed: int = 0,
         num_threads: int = 1,
+        left_out: CutoffEdges | None = None,
     ) -> None:
         """Prepare to draw up to a fan-out of allowed neighbors of a unit at each hop.
 
@@ -165,6 +184,8 @@ class TimedSampler:
             replace: draw with replacement.
             seed: determines all draws, with the step.
             num_threads: threads of a call, which change its speed only.
+            left_out: edges without messages as of their own times, which a strict bound leaves out
+                anyway. None: there are none.
 
         Raises:
             ConfigError: the graph has no times; or ``rule`` takes the newest edges, and neighbors
@@ -185,6 +206,7 @@ class TimedSampler:
         self.seed = seed
         self._draws = draws
         self._replace = replace
+        self._left_out = None if rule.is_strict else left_out
 
     def sample_units(
         self, vertices: Array, cutoffs: Int64Array, step: int, *, disjoint: bool = False
@@ -219,10 +241,14 @@ class TimedSampler:
             labor={"labor_hop": False, "labor_batch": True}.get(self._draws),
             edge_weights=has_weights and self._draws != "weight",
             edge_rows=self._graph.edge_rows is not None,
+            edge_positions=self._left_out is not None,
             cutoffs=cutoffs,
             disjoint=disjoint,
             **self.rule.native,
         )
+        times = self._graph.times
+        if self._left_out is not None and times is not None:
+            sampled = self._left_out.removed(sampled, times.edges, ends_of(self._graph.schema))
         return self._batch(sampled, len(vertices), step), sampled.trees
 
     def _batch(self, sampled: TypedSample, num_seeds: int, step: int) -> MiniBatch:
@@ -235,7 +261,11 @@ class TimedSampler:
                 step=step,
                 num_threads=self.num_threads,
             )
-            return replace(plain, cutoffs=sampled.cutoffs)
+            return replace(
+                plain,
+                cutoffs=sampled.cutoffs,
+                intervals=self.rule.intervals(np.asarray(sampled.cutoffs)),
+            )
         return TypedMiniBatch(
             seed=self.seed,
             step=step,

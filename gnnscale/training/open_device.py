@@ -170,7 +170,7 @@ def _feature_store(
             return cache.store
         return host if tier is None else tier
     if learning.trained.vertex_rows is not None:
-        repeats = data.graph.rows is not None
+        repeats = data.graph.has_cutoffs
         return LearnedFeatureStore(learning.trained.vertex_rows, repeats=repeats)
     if cache is not None:
         return cache.store

@@ -4,7 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.graph import NO_TIME, GraphSchema, time_order
-from gnnscale.graph.time_order import edge_times, list_slices, order_problem, sort_by_time
+from gnnscale.graph.time_order import (
+    degrees_between,
+    edge_times,
+    list_slices,
+    order_problem,
+    sort_by_time,
+)
 
 #: Times whose difference exceeds 63 bits.
 FAR = (1 - 2**63, 2**63 - 1)
@@ -78,3 +84,27 @@ def test_the_edge_type_of_a_list_out_of_order_is_told() -> None:
     assert order_problem(*arrays, schema) == (
         "the neighbors of vertex 1 by b-y-b are not sorted by time"
     )
+
+
+@given(
+    lists=st.lists(st.lists(st.integers(-4, 4)), min_size=1, max_size=5),
+    always=st.booleans(),
+    data=st.data(),
+)
+def test_degrees_between_times(lists, always, data) -> None:
+    lists = [sorted(times) for times in lists]
+    if always:
+        lists[0] = [NO_TIME] * len(lists[0])
+    indptr = np.cumsum([0, *map(len, lists)])
+    times = np.array([time for each in lists for time in each], np.int64)
+    vertex = st.integers(0, len(lists) - 1)
+    bound = st.integers(-5, 5) | st.sampled_from([NO_TIME, 2**63 - 1])
+    asked = data.draw(st.lists(st.tuples(vertex, bound, bound)))
+    vertices, *intervals = np.array(asked, np.int64).reshape(-1, 3).T
+    intervals = np.sort(intervals, axis=0)
+    expected = [
+        sum(time == NO_TIME or low <= time <= high for time in lists[vertex])
+        for vertex, low, high in zip(vertices, *intervals, strict=True)
+    ]
+    degrees = degrees_between(indptr, times, vertices, intervals)
+    assert degrees.tolist() == expected

@@ -29,6 +29,7 @@ from gnnscale import ConfigError, GraphError
 from gnnscale.core.artifact.npy import map_npy
 from gnnscale.features.disk import choose_resident_lists, open_lists
 from gnnscale.graph import GraphSchema, GraphTimes
+from gnnscale.graph.time_order import degrees_between
 from gnnscale.sampling import LaborSampler, TypedMiniBatch
 from gnnscale.sampling.timed import (
     RowSampler,
@@ -586,3 +587,25 @@ def test_cutoffs_before_all_times_are_refused() -> None:
     assert str(caught.value) == (
         "cutoffs[1]=2: expected 3, the first time of an edge, or later; 2 of 3 rows are before it"
     )
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases(fanouts=(-1,)))
+def test_degrees_count_the_edges_that_the_rule_allows(case) -> None:
+    batch = case.sampler().sample_units(*case.arrays, STEP)
+    if isinstance(batch, TypedMiniBatch):
+        return
+    assert (batch.intervals is None) == (case.rule.direction == "forward")
+    if batch.intervals is None:
+        return
+    graph = timed_graph(case.schema, case.lists)
+    block = batch.blocks[0]
+    reached = slice(block.num_dst)
+    degrees = degrees_between(
+        graph.indptr,
+        graph.times.edges,
+        batch.input_vertices[reached],
+        batch.intervals[:, reached],
+    )
+    if case.rule.strategy == "uniform":
+        np.testing.assert_array_equal(degrees, np.diff(block.indptr))

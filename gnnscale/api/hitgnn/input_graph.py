@@ -13,7 +13,7 @@ from gnnscale.data.array_inputs import describe_graph, is_instance_of
 from gnnscale.data.peers import from_peer, is_peer
 from gnnscale.data.split_input import with_random_split
 from gnnscale.graph import ARRAYS, DEGREES, EDGE_ARRAYS, Graph, TypedFeatures
-from gnnscale.graph.store_format import typed_features
+from gnnscale.graph.store_format import EDGE_ROW_TIMES, typed_features
 from gnnscale.graph.store_meta import label_entries
 from gnnscale.graph.timed_store import timed_arrays, timed_entries
 
@@ -135,6 +135,7 @@ def _arrays(graph: Graph) -> dict[str, Array]:
         name: of_edges.get(name) if name in EDGE_ARRAYS else getattr(graph, name)
         for name in _ARRAYS
     }
+    arrays[EDGE_ROW_TIMES] = of_edges.get(EDGE_ROW_TIMES)
     arrays |= graph.label_arrays | timed_arrays(graph.times, graph.rows)
     for number, matrix in enumerate(() if features is None else features.matrices):
         arrays[typed_features(number)] = None if matrix is None else matrix.rows

@@ -10,11 +10,13 @@ from gnnscale.core import ConfigError, brief, check_choice
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import base
 from gnnscale.data.source import GraphSource
+from gnnscale.data.storage import StoreWriter
 from gnnscale.data.tables.categories import TrainedColumns
 from gnnscale.data.tables.feature_columns import log_columns
 from gnnscale.data.tables.label_columns import LABEL_KINDS, UNLABELED_POLICIES
 from gnnscale.data.tables.time_columns import TIME_UNIT_CHOICES
 from gnnscale.data.time_ranges import time_ranges
+from gnnscale.data.time_split import TimeSplit, check_bounds, write_split
 from gnnscale.graph import Graph, read_meta
 
 _LOG = logging.getLogger(__name__)
@@ -69,6 +71,8 @@ class TableOptions(base.Dataset):
     """Options on the columns of a table of vertices and a table of edges.
 
     Attributes:
+        split: ``published`` by ``split_column``; ``random``; or ``time``, by the times of labeled
+            vertices and edges.
         label: column of the labels, null if unknown. None: vertices have no labels and no split.
         label_kind: one of ``LABEL_KINDS``; ``auto`` reads texts and integers as classes, other
             numbers as regression targets.
@@ -100,6 +104,9 @@ class TableOptions(base.Dataset):
         edge_time: column of the edges with such times.
         time_unit: one of ``TIME_UNIT_CHOICES``, the unit of all times, which are rounded down;
             ``auto`` counts seconds for dates and timestamps, and refuses numbers.
+        valid_from: with ``split=time``, first time of validation, a date such as ``2024-01-31`` or
+            an integer in ``time_unit``: labeled vertices and edges of earlier times train.
+        test_from: with ``split=time``, first time of the test, as ``valid_from``.
     """
 
     label: str | None = field(default="label", metadata=names("text"))
@@ -120,7 +127,10 @@ class TableOptions(base.Dataset):
     time: str | None = field(default=None, metadata=names("text"))
     edge_time: str | None = field(default=None, metadata=names("text"))
     time_unit: str = "auto"
+    valid_from: str | None = field(default=None, metadata=names("text"))
+    test_from: str | None = field(default=None, metadata=names("text"))
 
+    _splits: ClassVar[tuple[str, ...]] = ("published", "random", "time")
     _is_users: ClassVar[bool] = True
 
     @property
@@ -173,8 +183,13 @@ class TableOptions(base.Dataset):
                 "dataset.self_loops=add: expected keep or remove with dataset.edge_time, since "
                 "loops that are added have no time"
             )
-        if self.label is None and self.edge_label is None and self.split == "random":
-            raise ConfigError("dataset.split=random: dataset.label=null leaves nothing to split")
+        if self.label is None and self.edge_label is None and self.split != "published":
+            raise ConfigError(
+                f"dataset.split={self.split}: dataset.label=null leaves nothing to split"
+            )
+        check_bounds(self.split, valid_from=self.valid_from, test_from=self.test_from)
+        if self.split == "time":
+            self._check_split_times()
         if self.split_group is not None and (
             self.split != "random"
             or self.label is None
@@ -185,6 +200,24 @@ class TableOptions(base.Dataset):
                 "and the label, with dataset.split=random and a dataset.label"
             )
         self._check_column_names()
+
+    def _check_split_times(self) -> None:
+        """Raise ConfigError for labels without times, by which they would be split."""
+        for prefix, label, time in (
+            ("", self.label, self.time),
+            ("edge_", self.edge_label, self.edge_time),
+        ):
+            if label is not None and time is None:
+                raise ConfigError(
+                    f"dataset.split=time: expected dataset.{prefix}time, a column, for the labels "
+                    f"dataset.{prefix}label={brief(label)}; null leaves them out"
+                )
+
+    def _divide(self, writer: StoreWriter) -> None:
+        if self.split == "time":
+            write_split(TimeSplit(self.valid_from, self.test_from), writer, self.name)
+        else:
+            super()._divide(writer)
 
     def _check_column_names(self) -> None:
         """Raise ConfigError for a column with two uses, or categories that are no features."""

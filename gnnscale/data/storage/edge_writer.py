@@ -27,6 +27,7 @@ from gnnscale.data.storage.standardize import (
     warn_of_spread,
 )
 from gnnscale.graph import EDGE_ENDS, EDGE_FEATURES, MAX_EDGE_ROWS, store_format, vertex_dtype
+from gnnscale.graph.store_format import EDGE_ROW_TIMES
 
 _LOG = logging.getLogger(__name__)
 
@@ -83,6 +84,11 @@ class EdgeWriter:
             memory_bytes=self._options.memory_bytes,
         )
 
+    @property
+    def vertex_times(self) -> Int64Array | None:
+        """Times of all vertices ``[num_vertices]``. None: they have none."""
+        return self._require_spool("the graph").vertex_times
+
     def set_vertex_times(self, times: Int64Array) -> None:
         """Set the times of all vertices ``[num_vertices]``, before the topology is written."""
         self._require_spool("the graph").vertex_times = times
@@ -109,8 +115,11 @@ class EdgeWriter:
         if features is not None or self.lists_edges:
             if self._published is None:
                 dtype = vertex_dtype(spool.num_vertices)
-                self._published = PublishedEdges(self._path, dtype, features, source)
-            self._published.append(src, dst, features, source)
+                has_times = times is not None and self.lists_edges
+                self._published = PublishedEdges(
+                    self._path, dtype, features, source, has_times=has_times
+                )
+            self._published.append(src, dst, features, source, times)
         spool.add(src, dst, weights, features is not None, times)
 
     def write_topology(self) -> None:
@@ -163,6 +172,12 @@ class EdgeWriter:
         """Write the topology; return source and destination of edges in input order, mapped."""
         self.write_topology()
         return map_npy(self._path / f"{store_format.EDGE_ENDS}.npy")
+
+    def times(self) -> Int64Array | None:
+        """Write the topology; return the mapped times of labeled edges. None: edges have none."""
+        self.write_topology()
+        file = self._path / f"{EDGE_ROW_TIMES}.npy"
+        return map_npy(file) if EDGE_ROW_TIMES in self.arrays else None
 
     def write_labels(self, splits: Sequence[str]) -> dict[str, Any] | None:
         """Write edge labels and the parts ``splits`` of their split, which is checked.
@@ -229,10 +244,17 @@ class PublishedEdges:
     """Writer of ``edge_ends.npy`` and ``edge_features.npy``: edges in input order.
 
     ``first`` features ``[n, num_edge_features]`` determine the width. None: no features.
+    ``has_times``: whether ``edge_row_times.npy`` has the edges' times.
     """
 
     def __init__(
-        self, folder: Path, dtype: np.dtype[Any], first: Array | None, source: object
+        self,
+        folder: Path,
+        dtype: np.dtype[Any],
+        first: Array | None,
+        source: object,
+        *,
+        has_times: bool = False,
     ) -> None:
         self.num_edges = 0  #: edges written so far
         self.num_features = 0  #: length of a feature row; 0 without features
@@ -245,19 +267,28 @@ class PublishedEdges:
             validation.check_num_features(first.shape[1], f"{source}: edges")
             self.num_features = int(first.shape[1])
         self._files: dict[str, NpyWriter] = {}
-        forms: dict[str, tuple[np.dtype[Any], int]] = {EDGE_ENDS: (dtype, 2)}
+        forms: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {EDGE_ENDS: (dtype, (2,))}
         if self.num_features:
-            forms[EDGE_FEATURES] = np.dtype(np.float32), self.num_features
+            forms[EDGE_FEATURES] = np.dtype(np.float32), (self.num_features,)
+        if has_times:
+            forms[EDGE_ROW_TIMES] = np.dtype(np.int64), ()
         with ExitStack() as stack:
-            for name, (kind, width) in forms.items():
-                file = NpyWriter(folder / f"{name}.npy", kind, (width,))
+            for name, (kind, shape) in forms.items():
+                file = NpyWriter(folder / f"{name}.npy", kind, shape)
                 self._files[name] = stack.enter_context(file)
             what = "writing edges and their features" if self.num_features else "writing edges"
             self._advance = stack.enter_context(track(what, unit="edges"))
             self._stack = stack.pop_all()
 
-    def append(self, src: Array, dst: Array, features: Array | None, source: object) -> None:
-        """Write the next edges ``[n]`` and their features ``[n, num_features]``."""
+    def append(
+        self,
+        src: Array,
+        dst: Array,
+        features: Array | None,
+        source: object,
+        times: Int64Array | None = None,
+    ) -> None:
+        """Write the next edges ``[n]``, their features ``[n, num_features]`` and times ``[n]``."""
         first, last = self.num_edges, self.num_edges + len(src)
         if last >= MAX_EDGE_ROWS:  # a row of zeros may follow
             raise GraphError(
@@ -271,6 +302,8 @@ class PublishedEdges:
             self._files[EDGE_FEATURES].append(rows)
             self.spread.add(rows)
         self._files[EDGE_ENDS].append(np.stack([src, dst], axis=1))
+        if times is not None and EDGE_ROW_TIMES in self._files:
+            self._files[EDGE_ROW_TIMES].append(times)
         self.num_edges = last
         self._advance(len(src))
 

@@ -25,7 +25,7 @@ _LATER = {
     **{"edge_label_kind": "auto", "edge_split_column": "split", "edge_split_by": "pair"},
     **{"split_group": None, "unknown_ids": "vertices", "missing": "mean", "decimal": "."},
     **{"standardize": False, "unlabelled": "refuse", "time_unit": "auto"},
-    **dict.fromkeys(("time", "edge_time", "times"), None),
+    **dict.fromkeys(("time", "edge_time", "times", "valid_from", "test_from"), None),
 }
 
 

@@ -23,7 +23,8 @@ from gnnscale.inference.export.link_ends import LinkEnds, find_candidates, find_
 from gnnscale.inference.export.task_rows import PARTS as EDGES
 from gnnscale.inference.export.task_rows import find_rows
 from gnnscale.inference.known_edges import KNOWN
-from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
+from gnnscale.inference.predictor import PairScorer, Predictor
+from gnnscale.inference.timed_edges import edge_outputs, refuse_pairs
 from gnnscale.nn.link_decoder import EdgeModel, LinkModel
 from gnnscale.planner import MAX_THREADS
 from gnnscale.run import INFERENCE, EvaluationOptions, SavedRunOptions
@@ -300,7 +301,7 @@ def _predict_edges(run: _OpenedRun, model: EdgeModel) -> None:
     outputs.check_labels(config.what, schema)
     ends = run.ends
     edges, rows = find_edges(config.edges, config.pairs, ends, schema)
-    chunks = EdgePredictor(model, run.predictor()).outputs(edges, rows, graph.labeled_edge_features)
+    chunks = edge_outputs(model, run.predictor(), graph, (edges, rows))
     ids = outputs.EdgeIds(vertices=ends.numbers(edges), user_ids=ends.user_ids)
     run.write(ids, len(edges), schema.num_classes, chunks)
 
@@ -317,6 +318,7 @@ def find_edges(
     """
     graph = link_ends.graph
     if pairs is not None:
+        refuse_pairs(graph, "pairs")
         if signature.num_edge_features:
             raise ConfigError(
                 "pairs: the model reads features of edges, which pairs have not; name a graph "

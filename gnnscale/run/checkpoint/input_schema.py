@@ -89,6 +89,8 @@ class InputSchema:
     #: standardization of the features by edge type, of types that have one
     edge_type_scaling: dict[str, standardize.ColumnScaling] = field(default_factory=dict)
     time_unit: TimeUnit | None = None  #: unit of times if task rows are predicted; None: vertices
+    #: unit of times if edges are predicted as of their times; None: as of no times
+    edge_time_unit: TimeUnit | None = None
     #: by vertex type, or for all vertices, whether their times are an input; empty: no times are
     timed_types: tuple[bool, ...] = ()
 
@@ -147,6 +149,9 @@ class InputSchema:
             edge_type_scaling=standardize.read_type_scaling(graph, edges=True),
             time_unit=graph.times.unit
             if isinstance(labels, TaskRows) and graph.times is not None
+            else None,
+            edge_time_unit=graph.times.unit
+            if graph.samples_by_time and graph.times is not None
             else None,
             timed_types=graph.timed_types if isinstance(labels, TaskRows) else (),
             targets={

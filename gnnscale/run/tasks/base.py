@@ -16,7 +16,9 @@ from gnnscale.data.tables.vertex_ids import read_classes
 from gnnscale.graph import EdgeLabels, Graph, SplitLabels, are_labeled
 from gnnscale.nn import base as trainable
 from gnnscale.nn import losses
+from gnnscale.run.tasks.cutoffs import before_edges, listed_cutoff_edges
 from gnnscale.sampling import EdgeSampling, SamplerConfig, SeedOrder, seed_order
+from gnnscale.sampling.timed_edges import TimedEdgeSampling
 
 _LOG = logging.getLogger(__name__)
 #: Parts of a split.
@@ -358,6 +360,13 @@ class EdgeTask(LabelTask):
 
     labelled: ClassVar[str] = "edges"
 
+    own_features: bool = True  #: whether the output is computed from features of the edge too
+
+    @property
+    def features(self) -> Array | None:
+        """``[num_rows, f]`` features that the decoder reads. None: it reads none."""
+        return self.graph.labeled_edge_features if self.own_features else None
+
     @property
     def labels(self) -> EdgeLabels:
         """Labels of the edges and their split."""
@@ -369,6 +378,8 @@ class EdgeTask(LabelTask):
         super().log_split()
         ends, split = self.graph.edges.ends, self.labels.split
         assert ends is not None
+        if self.graph.samples_by_time:
+            return  # the past of a pair is known when its next edge is predicted
         parts = {"validation": split.valid_idx, "test": split.test_idx}
         counts = count_shared_pairs(ends, split.train_idx, [*parts.values()])
         shared = [
@@ -391,6 +402,16 @@ class EdgeTask(LabelTask):
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
         """Return options of a sampler for labeled edges; ``vertices`` samples around their ends."""
-        ends = self.graph.edges.ends
+        ends, times = self.graph.edges.ends, self.graph.edges.row_times
         assert ends is not None  # edges with labels have ends
-        return EdgeSampling(vertices=vertices, ends=ends, features=self.graph.labeled_edge_features)
+        if not self.graph.samples_by_time:
+            return EdgeSampling(vertices=vertices, ends=ends, features=self.features)
+        assert times is not None
+        timed = before_edges(vertices)
+        return TimedEdgeSampling(
+            vertices=timed,
+            ends=ends,
+            times=times,
+            features=self.features,
+            left_out=listed_cutoff_edges(self.graph, timed),
+        )

@@ -1,4 +1,4 @@
-"""Cut-offs of a run: its sampler of task rows, and vertices as of their own times.
+"""Cut-offs of a run: its sampler of task rows, and vertices and edges as of their own times.
 
 Importable without torch.
 """
@@ -9,7 +9,8 @@ import numpy as np
 
 from gnnscale.core import ConfigError
 from gnnscale.graph import NO_TIME, Graph, Split, TaskRows, are_labeled
-from gnnscale.sampling import RowSampling, SamplerConfig
+from gnnscale.sampling import FanoutSampling, RowSampling, SamplerConfig
+from gnnscale.sampling.cutoff_edges import CutoffEdges
 
 
 def row_sampling(vertices: SamplerConfig, graph: Graph) -> SamplerConfig:
@@ -56,3 +57,44 @@ def with_own_cutoffs(graph: Graph, time: str) -> Graph:
         metric=graph.metric,
     )
     return replace(graph, rows=rows)
+
+
+def with_edge_cutoffs(graph: Graph, time: str | None) -> Graph:
+    """Return ``graph`` whose mini-batches are as of the times of labeled edges, if these have some.
+
+    ``time`` is the rule of ``sampler.time``; with ``none`` the graph is returned unchanged.
+    ConfigError: there is another rule, and labeled edges have no times.
+    """
+    if time == "none" or (time is None and graph.edges.row_times is None):
+        return graph
+    if graph.edges.row_times is None:
+        raise ConfigError(
+            f"sampler.time={time}: expected labeled edges with times, got {graph.name} without; "
+            "dataset.edge_time names their column"
+        )
+    return replace(graph, samples_by_time=True)
+
+
+def before_edges(sampler: SamplerConfig) -> FanoutSampling:
+    """Return ``sampler`` with a rule of time for predicted edges: by default their past alone.
+
+    ConfigError: ``sampler`` has no such rules.
+    """
+    if not isinstance(sampler, FanoutSampling):
+        raise ConfigError(
+            "sampler: expected neighbor, labor, weighted or full for predicted edges with times, "
+            f"got {type(sampler).__name__}; sampler.time=none of those regards no times"
+        )
+    return replace(sampler, time=sampler.time or "seed", bound=sampler.bound or "strict")
+
+
+def listed_cutoff_edges(graph: Graph, sampler: FanoutSampling) -> CutoffEdges | None:
+    """Return the edges that may be predicted, which send no messages as of their own times.
+
+    None: the bound of ``sampler`` is strict, which leaves out all edges of these times.
+    """
+    rule = sampler.time_rule(has_cutoffs=True)
+    ends, times = graph.edges.ends, graph.edges.row_times
+    if rule is None or rule.is_strict or ends is None or times is None:
+        return None
+    return CutoffEdges(np.asarray(ends), np.asarray(times), num_vertices=graph.num_vertices)

@@ -137,10 +137,40 @@ class EdgePrediction(TaskConfig):
 
     A mini-batch has ``batch_size`` edges. An MLP with one hidden layer computes the output from the
     rows of both ends, ``model.hidden`` features each, and the features of the edge.
+
+    If labeled edges have times, the rows of an edge's ends are as of its time: messages are sent
+    along earlier edges alone, by default.
+
+    Attributes:
+        own_features: whether the output is computed from features of the edge too. ``false``, with
+            times of edges: layers read features of earlier edges, which may tell of their labels.
     """
 
     compares_rows: ClassVar[bool] = True
-    reads_edge_features: ClassVar[bool] = True
+
+    own_features: bool = True
+
+    @property
+    def reads_edge_features(self) -> bool:
+        """Whether the decoder reads features of the predicted edge, even if layers read none."""
+        return self.own_features
+
+    def with_cutoffs(self, graph: Graph, time: str | None) -> Graph:
+        """Return ``graph`` whose mini-batches are as of the times of labeled edges, if any.
+
+        ConfigError: ``time`` is a rule, and labeled edges have no times; or there are none, and
+        ``own_features`` is false.
+        """
+        from gnnscale.run.tasks.cutoffs import with_edge_cutoffs
+
+        graph = with_edge_cutoffs(graph, time)
+        if not (self.own_features or graph.samples_by_time):
+            raise ConfigError(
+                "task.own_features=false: expected labeled edges with times and a rule "
+                f"sampler.time, got {graph.name} as of no times, where messages along a predicted "
+                "edge have its features"
+            )
+        return graph
 
     def labels(self, graph: Graph) -> SplitLabels:
         """Return the labels of the edges, or raise ConfigError."""
@@ -168,7 +198,12 @@ class EdgePrediction(TaskConfig):
         from gnnscale.run.tasks.base import EdgeTask
 
         self.labels(graph)
-        task = EdgeTask(graph=graph, loss=inputs.loss, metrics=inputs.metrics)
+        task = EdgeTask(
+            graph=graph,
+            loss=inputs.loss,
+            metrics=inputs.metrics,
+            own_features=self.own_features,
+        )
         task.try_metrics()
         return task
 
@@ -185,7 +220,8 @@ class EdgePrediction(TaskConfig):
         from gnnscale.nn.link_decoder import EdgeNetwork, with_network
 
         gnn = _build_rows(model, num_features, num_edge_features, types)
-        return with_network(gnn, EdgeNetwork(gnn.widths[-1], num_edge_features, num_classes))
+        width = num_edge_features if self.own_features else 0
+        return with_network(gnn, EdgeNetwork(gnn.widths[-1], width, num_classes))
 
 
 @dataclass(frozen=True, kw_only=True)

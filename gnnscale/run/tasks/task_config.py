@@ -27,8 +27,11 @@ class TaskConfig(ABC):
     divides_edges: ClassVar[bool] = False  #: whether edges are split before a run
     #: Whether predictions are computed from the output rows of an edge's two ends.
     compares_rows: ClassVar[bool] = False
-    #: Whether the decoder reads features of the predicted edge, even if layers read none.
-    reads_edge_features: ClassVar[bool] = False
+
+    @property
+    def reads_edge_features(self) -> bool:
+        """Whether the decoder reads features of the predicted edge, even if layers read none."""
+        return False
 
     def make(self, graph: Graph) -> Path | None:
         """Return None; a task that splits edges writes its split unless it exists.
@@ -92,7 +95,7 @@ class TaskConfig(ABC):
         if time not in (None, "none"):
             raise ConfigError(
                 f"sampler.time={time}: expected none for a task without cut-offs, got "
-                f"{type(self).__name__}; task=vertices has cut-offs"
+                f"{type(self).__name__}; task=vertices, task=edges and task.split=time have some"
             )
         return graph
 

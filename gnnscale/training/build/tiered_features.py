@@ -209,7 +209,7 @@ def open_disk_tier(options: DiskFeaturesConfig, inputs: TierInputs) -> OpenedTie
         ]
     )
     readers: dict[int, TieredReader] = {number: part.rows for number, part in buffers.items()}
-    if graph.rows is not None:
+    if graph.has_cutoffs:
         readers = {number: DistinctReader(reader) for number, reader in readers.items()}
     if graph.types is None:
         return OpenedTier(store=TieredStore(readers[0]), effect=effect)
