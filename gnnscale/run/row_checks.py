@@ -4,8 +4,12 @@ from gnnscale.backend.exchange import ExchangeConfig
 from gnnscale.core import ConfigError
 from gnnscale.features import SharedFeaturesConfig, StructuralFeaturesConfig
 from gnnscale.graph import Graph
+from gnnscale.nn import APPNP, GCN, GIN, SGC
 from gnnscale.partition import PartitionerConfig
 from gnnscale.run.tasks.task_config import TaskInputs
+
+#: Models whose layers multiply by in-degrees in the whole graph.
+_COUNTS_EDGES = (GCN, GIN, SGC, APPNP)
 
 
 def check_rows(inputs: TaskInputs, graph: Graph) -> None:
@@ -32,7 +36,7 @@ def check_rows(inputs: TaskInputs, graph: Graph) -> None:
         option = f"features={features.name}"
     elif getattr(inputs.model, "without_features", None) == "degrees":
         option = "model.without_features=degrees"
-    elif inputs.model.counts_edges:
+    elif isinstance(inputs.model, _COUNTS_EDGES):
         option = f"model={inputs.model.name}"
     if option is not None:
         raise ConfigError(
