@@ -66,8 +66,6 @@ class ModelConfig(ABC):
     aggregates_linearly: ClassVar[bool] = False
     #: Whether a single product follows that aggregation, so that P3 can split it by columns.
     multiplies_once: ClassVar[bool] = False
-    #: Whether layers multiply by in-degrees, which count edges after a cut-off too.
-    counts_edges: ClassVar[bool] = False
     #: Whether a field holds a Python class, so that no file can name these options.
     only_in_programs: ClassVar[bool] = False
 

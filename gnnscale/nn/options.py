@@ -36,7 +36,6 @@ class GCN(LayeredModel):
     """Graph convolutional network."""
 
     aggregates_linearly: ClassVar[bool] = True
-    counts_edges: ClassVar[bool] = True
     multiplies_once: ClassVar[bool] = True
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
@@ -75,13 +74,9 @@ class GraphSAGE(LayeredModel):
 
     def add_time_encoders(self, model: TrainableModel, timed: Sequence[bool]) -> None:
         """Let ``model`` add the encoded relative time of vertices, if they are ``timed``."""
-        from gnnscale.nn.gnn import GNN
-        from gnnscale.nn.time_encoding import TimeEncoder
+        from gnnscale.nn.time_encoding import add_encoder
 
-        kind = self.time_encoding or "sinusoidal"
-        if kind != "none" and any(timed):
-            assert isinstance(model, GNN)
-            model.time_encoder = TimeEncoder(kind, self.hidden, model.widths[0])
+        add_encoder(model, self.time_encoding, self.hidden, timed)
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build a GraphSAGE layer from ``num_in`` to ``num_out`` features."""
@@ -152,7 +147,6 @@ class GIN(LayeredModel):
     """Graph isomorphism network; with edge features GINE, whose messages read them."""
 
     aggregates_linearly: ClassVar[bool] = True
-    counts_edges: ClassVar[bool] = True
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
         """Build a GIN layer from ``num_in`` to ``num_out`` features."""
@@ -180,7 +174,6 @@ class SGC(ModelConfig):
     """
 
     aggregates_linearly: ClassVar[bool] = True
-    counts_edges: ClassVar[bool] = True
     multiplies_once: ClassVar[bool] = True
 
     hidden: int = 64
@@ -220,8 +213,6 @@ class APPNP(ModelConfig):
         input_dropout: probability of dropping an input feature.
         alpha: probability of a teleport to the vertex itself; above 0, at most 1.
     """
-
-    counts_edges: ClassVar[bool] = True
 
     hidden: int = 64
     dropout: float = 0.5

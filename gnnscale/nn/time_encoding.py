@@ -10,6 +10,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from gnnscale.nn.base import TrainableModel
+from gnnscale.nn.gnn import GNN
+from gnnscale.nn.typed.model import TypedGNN
+
 #: Ratio of the lowest to the highest frequency, which is a radian a day.
 _BASE = 1e-4
 _DAYS_PER_YEAR = 365.25
@@ -42,14 +46,32 @@ class TimeEncoder(nn.Module):
         return out
 
 
-def time_encoders(
-    kind: str, hidden: int, widths: Sequence[int], timed: Sequence[bool]
-) -> nn.ModuleList:
-    """Return a module for each vertex type: an encoder of ages, or an identity without times.
+def add_encoder(
+    model: TrainableModel, kind: str | None, hidden: int, timed: Sequence[bool]
+) -> None:
+    """Let a model of a graph without types add encoded ages to its input rows.
 
-    ``widths[t]`` are the features to which those of type t are added.
+    Args:
+        model: a ``GNN``.
+        kind: one of ``TIME_ENCODINGS``; ``none`` adds nothing. None: ``sinusoidal``.
+        hidden: number of sines and cosines.
+        timed: whether vertices have times; empty or false adds nothing.
     """
-    pairs = zip(widths, timed, strict=True)
-    return nn.ModuleList(
-        TimeEncoder(kind, hidden, width) if is_timed else nn.Identity() for width, is_timed in pairs
-    )
+    if kind != "none" and any(timed):
+        assert isinstance(model, GNN)
+        model.time_encoder = TimeEncoder(kind or "sinusoidal", hidden, model.widths[0])
+
+
+def add_encoders(
+    model: TrainableModel, kind: str | None, hidden: int, timed: Sequence[bool]
+) -> None:
+    """Let a ``TypedGNN`` add encoded ages to encoded rows of the types that are ``timed``.
+
+    Other arguments are those of ``add_encoder``.
+    """
+    if kind != "none" and any(timed):
+        assert isinstance(model, TypedGNN)
+        model.time_encoders = nn.ModuleList(
+            TimeEncoder(kind or "sinusoidal", hidden, hidden) if is_timed else nn.Identity()
+            for is_timed in timed
+        )

@@ -78,14 +78,9 @@ class TypedModel(ModelConfig):
 
     def add_time_encoders(self, model: TrainableModel, timed: Sequence[bool]) -> None:
         """Let ``model`` add the encoded relative time of types that are ``timed``."""
-        from gnnscale.nn.time_encoding import time_encoders
-        from gnnscale.nn.typed.model import TypedGNN
+        from gnnscale.nn.time_encoding import add_encoders
 
-        kind = self.time_encoding or "sinusoidal"
-        if kind != "none" and any(timed):
-            assert isinstance(model, TypedGNN)
-            widths = [self.hidden] * len(timed)
-            model.time_encoders = time_encoders(kind, self.hidden, widths, timed)
+        add_encoders(model, self.time_encoding, self.hidden, timed)
 
     @property
     def row_width(self) -> int:

@@ -4,6 +4,7 @@ from gnnscale.backend.exchange import ExchangeConfig
 from gnnscale.core import ConfigError
 from gnnscale.features import SharedFeaturesConfig, StructuralFeaturesConfig
 from gnnscale.graph import Graph
+
 from gnnscale.partition import PartitionerConfig
 from gnnscale.run.tasks.task_config import TaskInputs
 

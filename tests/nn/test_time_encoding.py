@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from gnnscale.core import ConfigError
+from gnnscale.graph import GraphSchema
 from gnnscale.nn import GAT, HGT, RSAGE, GraphSAGE
-from gnnscale.nn.time_encoding import TimeEncoder, time_encoders
+from gnnscale.nn.time_encoding import TimeEncoder
 
 
 def test_sinusoidal() -> None:
@@ -28,8 +29,15 @@ def test_linear() -> None:
 
 
 def test_types_without_times_have_no_encoder() -> None:
-    timed, untimed = time_encoders("linear", 4, [4, 4], [True, False])
+    schema = GraphSchema.of({"a": 1, "b": 1}, [("a", "to", "b")])
+    options = RSAGE(hidden=4, time_encoding="linear")
+    model = options.build_typed(schema=schema, widths=(2, 3), num_classes=2)
+    options.add_time_encoders(model, (True, False))
+    timed, untimed = model.time_encoders
     assert isinstance(timed, TimeEncoder)
+    x, ages = torch.ones(5, 2), torch.full((5,), 730.5)
+    added = model.encode(0, x, ages) - model.encode(0, x)
+    torch.testing.assert_close(added, timed(ages))
     assert isinstance(untimed, torch.nn.Identity)
 
 

@@ -114,6 +114,14 @@ def test_rows_on_disk_change_no_loss(launched, tmp_path) -> None:
 
 
 @pytest.mark.integration
+def test_lists_on_disk_change_no_loss(launched, tmp_path, store) -> None:
+    plain = launched(tmp_path / "plain", *of_store(store))
+    for memory in (0, 2000):
+        options = of_store(store, f"sampler.memory_bytes={memory}")
+        assert launched(tmp_path / str(memory), *options).losses == plain.losses
+
+
+@pytest.mark.integration
 def test_an_interrupted_run_resumes_bit_for_bit(resumed_and_whole, store) -> None:
     resumed_and_whole(*of_store(store, "device_plan=cpu_x2", "runtime.deterministic=true"))
 
