@@ -4,9 +4,12 @@ from gnnscale.backend.exchange import ExchangeConfig
 from gnnscale.core import ConfigError
 from gnnscale.features import SharedFeaturesConfig, StructuralFeaturesConfig
 from gnnscale.graph import Graph
-
+from gnnscale.nn import APPNP, GCN, GIN, SGC
 from gnnscale.partition import PartitionerConfig
 from gnnscale.run.tasks.task_config import TaskInputs
+
+#: Models whose layers multiply by in-degrees in the whole graph.
+_COUNTS_EDGES = (GCN, GIN, SGC, APPNP)
 
 
 def check_rows(inputs: TaskInputs, graph: Graph) -> None:
@@ -34,7 +37,9 @@ def check_rows(inputs: TaskInputs, graph: Graph) -> None:
         option = f"features={features.name}"
     elif getattr(inputs.model, "without_features", None) == "degrees":
         option = "model.without_features=degrees"
-    elif inputs.model.counts_edges and (graph.edge_weights is not None or inputs.time == "walk"):
+    elif isinstance(inputs.model, _COUNTS_EDGES) and (
+        graph.edge_weights is not None or inputs.time == "walk"
+    ):
         # In-degrees are as of cut-offs; sums of weights are not, nor those along a walk.
         option = f"model={inputs.model.name}"
     if option is not None:
