@@ -19,7 +19,7 @@ from gnnscale.data import from_arrays, random_split
 from gnnscale.data.structure_only import class_centroids, class_features
 from gnnscale.features import LearnedFeaturesConfig
 from gnnscale.features.structural import projected_rows
-from gnnscale.graph import EdgeData, Graph
+from gnnscale.graph import EdgeData, Graph, GraphTimes
 from gnnscale.nn.functional import input_dropout
 from gnnscale.partition import Hash, Random
 from gnnscale.sampling import (
@@ -29,6 +29,8 @@ from gnnscale.sampling import (
     MiniBatch,
     NeighborSampler,
     ShuffledOrder,
+    TimedSampler,
+    TimeRule,
     TwoStageOrder,
     WeightedSampler,
 )
@@ -126,6 +128,23 @@ def test_samples_by_labor(id_type, fanouts, layer_dependency, first, expected) -
     batch = LaborSampler(graph, **given, num_threads=2).sample(np.array([7, 0, 99]), 3)
     assert batch.input_vertices[batch.blocks[-1].indices[:5]].tolist() == first
     assert whole(batch) == expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "second_hop"),
+    [
+        (TimeRule(), [28, 17, 43, 4, 32, 30, 6, 24]),
+        (TimeRule(rule="walk", direction="forward"), [28, 17, 43, 60, 38, 40, 57, 60]),
+    ],
+)
+def test_samples_as_of_a_cutoff(rule: TimeRule, second_hop: list[int]) -> None:
+    """The second rule also draws by the time of the edge that reached a vertex."""
+    times = GraphTimes(unit="s", edges=np.tile(np.arange(SIZE), SIZE))
+    graph = dataclasses.replace(complete_graph(), times=times)
+    sampler = TimedSampler(graph, fanouts=[3, 2], rule=rule, seed=42)
+    batch = sampler.sample_units(np.array([7]), np.array([60]), 3)
+    drawn = [batch.input_vertices[block.indices].tolist() for block in batch.blocks]
+    assert drawn == [second_hop, [43, 22, 57]]
 
 
 def test_samples_of_layers() -> None:

@@ -190,16 +190,19 @@ void Sampler<Vertex>::narrow_block(const Hop& hop, int64_t first, int64_t last) 
   int64_t *begins = hop.begins + first, *degrees = hop.degrees() + first;
   int64_t lowers[kTogether], ends[kTogether];
   Searches uppers;
-  bool is_bounded = false;
+  const bool is_bounded = rule.window > 0 || rule.handed == Handed::since;
+  AsOf bounds{cutoff_};
+  double share = hop.share(cutoff_);
   for (int64_t i = 0; i < n; ++i) {
-    const AsOf bounds = as_of(hop, first + i);
-    lowers[i] = lower_bound_of(rule, bounds);
-    is_bounded |= lowers[i] != kNoTime;
-    uppers.add(rule.times, begins[i], begins[i] + degrees[i], bounds.cutoff,
-               hop.share(bounds.cutoff));
+    if (by_unit_) {
+      bounds = as_of(hop, first + i);
+      share = hop.share(bounds.cutoff);
+    }
+    if (is_bounded) lowers[i] = lower_bound_of(rule, bounds);
+    uppers.add(rule.times, begins[i], begins[i] + degrees[i], bounds.cutoff, share);
+    if (hop.bounds != nullptr) hop.bounds[first + i] = bounds.hash();
     const uint64_t key = combine(combine(hop.key, static_cast<uint64_t>(vertices[first + i])),
                                  static_cast<uint64_t>(bounds.cutoff));
-    if (hop.bounds != nullptr) hop.bounds[first + i] = bounds.hash();
     hop.keys[first + i] =
         bounds.since == kNoTime ? key : combine(key, static_cast<uint64_t>(bounds.since));
   }

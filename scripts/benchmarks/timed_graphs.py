@@ -37,9 +37,9 @@ def write(folder: Path, indptr: Any, indices: Any) -> None:
 
 
 def read(folder: Path) -> Any:
-    """Return the graph of ``write``, in memory and without features of use."""
+    """Return the graph of ``write``, whose arrays are mapped as those of a store."""
     indptr, indices, times = (
-        np.load(folder / f"{name}.npy") for name in ("indptr", "indices", "times")
+        np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("indptr", "indices", "times")
     )
     return timed_graph(indptr, indices, times)
 

@@ -12,10 +12,13 @@ from scipy import stats
 
 from gnnscale import ConfigError, ops
 from gnnscale.data import from_arrays
+from gnnscale.graph import GraphTimes
 from gnnscale.sampling import (
+    LaborSampling,
     LayerSampling,
     NeighborSampler,
     NeighborSampling,
+    TimeRule,
     WeightedSampler,
     WeightedSampling,
     without_last_hop,
@@ -367,3 +370,46 @@ def test_seeds_are_looked_at_and_threads_can_change(tiny_graph, fanouts):
     sampler.num_threads = 2
     assert sampler.num_threads == 2
     assert sampler.sample(np.array([], np.int64), 0).num_vertices == 0
+
+
+@pytest.mark.parametrize("kind", [NeighborSampling, WeightedSampling, LaborSampling])
+def test_the_rule_of_time_follows_from_the_options_and_the_task(kind):
+    assert kind(fanouts=[2]).time_rule(has_cutoffs=False) is None
+    assert kind(fanouts=[2]).time_rule(has_cutoffs=True) == TimeRule(rule="seed")
+    assert kind(fanouts=[2], time="none").time_rule(has_cutoffs=True) is None
+    config = kind(fanouts=[2], time="walk", direction="forward", bound="strict", window=9)
+    assert config.time_rule(has_cutoffs=True) == TimeRule(
+        rule="walk", direction="forward", bound="strict", window=9
+    )
+    with pytest.raises(ConfigError, match="expected none for a task without cut-offs"):
+        config.time_rule(has_cutoffs=False)
+
+
+def test_configuration_builds_the_timed_sampler():
+    graph = star(4)
+    times = GraphTimes(unit="s", edges=np.zeros(graph.num_edges, np.int64))
+    config = NeighborSampling(fanouts=[-1], time="seed", replace=True)
+    rule = config.time_rule(has_cutoffs=True)
+    sampler = config.timed_sampler(replace(graph, times=times), rule, seed=2, num_threads=1)
+    for cutoff, num_edges in ((-1, 0), (0, 4)):
+        batch = sampler.sample_units(np.array([0]), np.array([cutoff]), 1)
+        assert batch.num_edges == num_edges
+        assert batch.cutoffs.tolist() == [cutoff] * (1 + num_edges)
+    with pytest.raises(ConfigError, match="expected a graph with times"):
+        config.timed_sampler(graph, rule, seed=2, num_threads=1)
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "message"),
+    [
+        (NeighborSampling, {"time": "never"}, "allowed are none, seed, destination, walk"),
+        (NeighborSampling, {"window": 0}, "window=0: expected a whole number"),
+        (NeighborSampling, {"time": "seed", "direction": "forward"}, "expected sampler.time=walk"),
+        (NeighborSampling, {"strategy": "last", "replace": True}, "with sampler.replace=true"),
+        (WeightedSampling, {"strategy": "last"}, "expected uniform with draws by weight"),
+        (LaborSampling, {"strategy": "last"}, "expected uniform with draws by labor"),
+    ],
+)
+def test_wrong_options_of_time_are_refused(config, options, message):
+    with pytest.raises(ConfigError, match=message):
+        config(fanouts=[2], **options)

@@ -81,6 +81,13 @@ inline bool all_of(const VertexType& type, const int64_t* ids, int64_t size) {
   return all_within<int64_t, uint64_t>(ids, size, type);
 }
 
+// Returns the key of a destination's draws.
+template <typename Vertex>
+inline uint64_t key_of(const Pick<Vertex>& hop, int64_t dst) {
+  if (hop.keys != nullptr) return hop.keys[dst];
+  return combine(hop.key, static_cast<uint64_t>(hop.vertices[dst]));
+}
+
 enum class Table { none, dense, hashed, units };
 
 // The address is invalid if the id is no vertex; prefetching it has no effect. `dst` is only used
@@ -117,7 +124,7 @@ bool pick_as(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* posi
     const int64_t count = hop.indptr[dst + 1] - hop.indptr[dst];
     if (count == 0) continue;
     const int64_t degree = hop.degrees[dst];
-    pick_positions(hop.key_of(dst), hop.begins[dst], degree, count, hop.replace, computed);
+    pick_positions(key_of(hop, dst), hop.begins[dst], degree, count, hop.replace, computed);
     const Vertex* list = &hop.indices[hop.begins[dst]];
     if (degree <= kLine) {
       __builtin_prefetch(list, 0, 2);
@@ -143,7 +150,7 @@ template <typename Vertex>
 void find(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions) {
   for (int64_t dst = first; dst < last; ++dst) {
     const int64_t count = hop.indptr[dst + 1] - hop.indptr[dst];
-    pick_positions(hop.key_of(dst), hop.begins[dst], hop.degrees[dst], count, hop.replace,
+    pick_positions(key_of(hop, dst), hop.begins[dst], hop.degrees[dst], count, hop.replace,
                    positions);
     positions += count;
   }

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "gnnscale/graph_types.hpp"
-#include "gnnscale/random.hpp"
 
 namespace gnnscale {
 
@@ -30,10 +29,6 @@ struct Pick {
   // [num_dst] hashes of the bounds of the destinations' units, if the table has 8-byte entries by
   // the hash of units. Null: it has not.
   const uint64_t* bounds = nullptr;
-
-  uint64_t key_of(int64_t dst) const {
-    return keys != nullptr ? keys[dst] : combine(key, static_cast<uint64_t>(vertices[dst]));
-  }
 };
 
 // Positions that a kernel may write past the last valid one.
