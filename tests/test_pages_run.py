@@ -54,6 +54,7 @@ def run_command(request, tmp_path) -> Callable[[list[str]], str]:
             ("pyarrow", "pandas", "torch_geometric"),
             marks=pytest.mark.integration,
         ),
+        pytest.param("timed-graphs.md", ("pyarrow",), marks=pytest.mark.integration),
         pytest.param("edge-files.md", ("pyarrow", "networkx"), marks=pytest.mark.integration),
         pytest.param(
             "export-and-predict.md", ("pyarrow", "torch_geometric"), marks=pytest.mark.long
