@@ -26,12 +26,14 @@ from gnnscale.inference.predictor import Predictor
 from gnnscale.inference.row_predictor import RowPredictor
 from gnnscale.inference.thresholds import choose_thresholds
 from gnnscale.inference.timed_edges import edge_outputs
+from gnnscale.inference.timed_ranking import TimedLinkExaminer
 from gnnscale.inference.trained_model import TrainedModel, open_trained
 from gnnscale.nn import EdgeModel, LinkModel, TrainableModel
 from gnnscale.ops.products import torch_threads
 from gnnscale.run import EvaluateConfig, EvaluationOptions
 from gnnscale.run.tasks import base, links
 from gnnscale.run.tasks.rows import RowTask
+from gnnscale.run.tasks.timed_links import TimedLinkTask
 from gnnscale.run.tasks.types import TypesTask
 from gnnscale.sampling import labeled_vertices
 
@@ -236,6 +238,9 @@ def open_examiner(task: base.Task, model: TrainableModel, predictor: Predictor) 
     if isinstance(task, base.EdgeTask):
         assert isinstance(model, EdgeModel)
         return EdgeExaminer(task, model, predictor)
+    if isinstance(task, TimedLinkTask):
+        assert isinstance(model, LinkModel)
+        return TimedLinkExaminer(task, model, predictor)
     if isinstance(task, links.LinkTask):
         assert isinstance(model, LinkModel)
         return LinkExaminer(task, model, predictor)

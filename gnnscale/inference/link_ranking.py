@@ -16,9 +16,9 @@ from gnnscale.run.tasks.links import LinkTask
 from gnnscale.sampling import draw_candidates
 
 #: Approximate bytes of the rows or scores that are compared together.
-_SLICE_BYTES = 64 << 20
+SLICE_BYTES = 64 << 20
 #: Random streams of the candidates of each part of the split: steps that training never has.
-_STEPS = {"train": 1 << 41, "valid": (1 << 41) + 1, "test": (1 << 41) + 2}
+STEPS = {"train": 1 << 41, "valid": (1 << 41) + 1, "test": (1 << 41) + 2}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +126,7 @@ class LinkExaminer:
                 sources, numbers = np.unique(of_kind[:, 0], return_inverse=True)
                 columns = np.searchsorted(candidates, of_kind[:, 1])
                 target_rows = scorer.destinations(candidates)
-                size = max(1, _SLICE_BYTES // (4 * len(candidates)))
+                size = max(1, SLICE_BYTES // (4 * len(candidates)))
                 for first in range(0, len(sources), size):
                     part = sources[first : first + size]
                     inside = slice(*np.searchsorted(numbers, [first, first + size]))
@@ -173,7 +173,7 @@ class LinkExaminer:
         pairs, task = self._edges(split), self._task
         count = task.num_candidates
         assert count is not None
-        size = max(1, _SLICE_BYTES // ((1 + count) * 4 * width))
+        size = max(1, SLICE_BYTES // ((1 + count) * 4 * width))
         for first in range(0, len(pairs), size):
             part = np.asarray(pairs[first : first + size])
             candidates = draw_candidates(
@@ -183,7 +183,7 @@ class LinkExaminer:
                 count,
                 num_vertices=task.graph.num_vertices,
                 seed=task.seed,
-                step=_STEPS[split],
+                step=STEPS[split],
             )
             yield part, candidates
 
@@ -200,7 +200,7 @@ def _score(scorer: _Scorer, sources: IntArray, target_rows: torch.Tensor) -> Flo
     source_rows = scorer.sources(sources)
     scores = torch.empty(len(sources), len(target_rows))
     pair_bytes = 4 * (scorer.decoder.hidden_width + 1)
-    size = max(1, _SLICE_BYTES // (len(sources) * pair_bytes))
+    size = max(1, SLICE_BYTES // (len(sources) * pair_bytes))
     for first in range(0, len(target_rows), size):
         part = slice(first, first + size)
         scorer.decoder.score_all_pairs(source_rows, target_rows[part], scores[:, part])

@@ -114,7 +114,7 @@ def test_metrics_are_those_of_brute_force(
     task = make_task(seed, undirected=undirected, kinds=kinds, filters_known=filters)
     predictor = Known(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(link_ranking, "_SLICE_BYTES", slice_bytes)
+        patch.setattr(link_ranking, "SLICE_BYTES", slice_bytes)
         tested = examiner(task, predictor)
         (found,) = tested.measure([part])
         popular = tested.measure_popularity(part)
@@ -130,7 +130,7 @@ def test_a_network_ranks_in_slices_what_it_ranks_at_once(monkeypatch: Any) -> No
     torch.manual_seed(0)
     tested = examiner(make_task(0, undirected=True, kinds=FILMS), Known(0), "mlp")
     whole = tested.measure(["valid", "test"])
-    monkeypatch.setattr(link_ranking, "_SLICE_BYTES", 100)
+    monkeypatch.setattr(link_ranking, "SLICE_BYTES", 100)
     assert [list(each.values()) for each in tested.measure(["valid", "test"])] == [
         pytest.approx(list(each.values())) for each in whole
     ]

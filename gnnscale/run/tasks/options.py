@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,8 +23,11 @@ DECODERS = ("dot", "mlp")
 LINK_LOSSES = ("bce", "bpr", "softmax")
 #: Distributions of negatives among candidates.
 NEGATIVES = ("uniform", "popular")
-#: Edges that are left out of the ranking of a source's candidates.
+#: Edges that are left out of the ranking of a source's candidates; ``all`` by time alone.
 FILTERS = ("known", "none")
+TIMED_FILTERS = (*FILTERS, "all")
+#: Rules by which edges are held out.
+LINK_SPLITS = ("random", "time")
 #: Value of ``num_candidates`` that ranks an edge's destination among all candidates.
 ALL = "all"
 _DEFAULT_K = (20,)
@@ -236,6 +239,10 @@ class LinkPrediction(TaskConfig):
     exactly its edges the other way, is split with it. Edges of all other types send messages.
     Negatives and candidates are of the destination type.
 
+    With ``split=time`` an edge is predicted as of its time: messages are sent along earlier edges
+    alone, held-out ones too; negatives and candidates exist at that time, and negatives are no
+    edges by then. An edge is predicted once for each time at which it occurs.
+
     Attributes:
         edge_type: edge type to predict, such as ``user-buys-item``, in a graph with types. None:
             the only edge type of the graph.
@@ -246,8 +253,13 @@ class LinkPrediction(TaskConfig):
         loss: loss of an edge and its negatives, one of ``LINK_LOSSES``: ``bce``, binary
             cross-entropy; ``bpr``, -log sigmoid(score of the edge - score of a negative); or
             ``softmax``, -log of the edge's share of a softmax, which hard negatives lower most.
+        split: one of ``LINK_SPLITS``: ``random`` by ``split_seed``; or ``time``, in which training
+            edges are before validation edges, and these before test edges.
+        valid_from: with ``split=time``, first time of validation, a date such as ``2024-01-31`` or
+            an integer in the graph's unit. None: by the fractions.
+        test_from: with ``split=time``, first time of the test, as ``valid_from``.
         valid_fraction: share of validation edges.
-        test_fraction: share of test edges.
+        test_fraction: share of test edges; with ``split=time`` the latest.
         split_seed: seed of the split.
         directed: split an edge and its reverse independently. The reverse of a held-out edge may
             then send messages, which reveals the edge. ``false`` keeps an edge, its reverse and its
@@ -255,7 +267,8 @@ class LinkPrediction(TaskConfig):
         num_candidates: vertices against which an edge's destination is ranked in validation and
             test: a number, fixed by the seed, or ``all`` candidates.
         filter: edges that are left out of a ranking among all candidates: ``known``, a source's
-            training edges and, in the test, its validation edges; or ``none``.
+            training edges and, in the test, its validation edges, with ``split=time`` its edges
+            before the time of the predicted one; ``none``; or, with ``split=time``, ``all``.
         candidates: file of the vertices that are negatives and candidates, ``.npy`` of ids or a
             table with a column ``id``. None: with ``candidate_column`` the vertices' table of
             ``dataset=tables``, without it all vertices.
@@ -276,6 +289,9 @@ class LinkPrediction(TaskConfig):
     negatives: str = "uniform"
     decoder: str = "dot"
     loss: str = "bce"
+    split: str = "random"
+    valid_from: str | None = field(default=None, metadata=names("text"))
+    test_from: str | None = field(default=None, metadata=names("text"))
     valid_fraction: float = 0.05
     test_fraction: float = 0.1
     split_seed: int = 0
@@ -295,6 +311,7 @@ class LinkPrediction(TaskConfig):
         check_choice("task.loss", self.loss, LINK_LOSSES)
         check_range("task.split_seed", self.split_seed, 0, MAX_SEED)
         self._check_ranking()
+        self._check_split()
         if self.candidate_kind is not None and self.candidate_column is None:
             raise ConfigError(
                 f"task.candidate_kind={brief(self.candidate_kind)}: expected task.candidate_column "
@@ -323,13 +340,52 @@ class LinkPrediction(TaskConfig):
             if len(set(cutoffs)) < len(cutoffs):
                 raise ConfigError(f"task.{option}={brief(cutoffs)}: expected each number once")
         if self.filter is not None:
-            check_choice("task.filter", self.filter, FILTERS)
+            allowed = TIMED_FILTERS if self.split == "time" else FILTERS
+            check_choice("task.filter", self.filter, allowed)
         for option, value in (("k", self.k), ("filter", self.filter)):
             if value is not None and not ranks_all:
                 raise ConfigError(
                     f"task.{option}={brief(value)}: expected task.num_candidates=all with it, got "
                     f"{self.num_candidates}; a source's edges are then ranked in one list"
                 )
+
+    def _check_split(self) -> None:
+        """Raise ConfigError for a bound of another rule, or without the other bound."""
+        check_choice("task.split", self.split, LINK_SPLITS)
+        bounds = {"valid_from": self.valid_from, "test_from": self.test_from}
+        for name, value in bounds.items():
+            if value is not None and self.split != "time":
+                raise ConfigError(
+                    f"task.{name}={brief(value)}: expected task.split=time, got {self.split}"
+                )
+            if value is None and any(other is not None for other in bounds.values()):
+                raise ConfigError(
+                    f"task.{name}: expected a time with the other bound of task.split=time, as "
+                    "2024-01-31; task.valid_fraction and task.test_fraction hold out the latest "
+                    "edges without both"
+                )
+        if self.split == "time" and self.directed:
+            raise ConfigError(
+                "task.directed=true: expected false with task.split=time, where messages along "
+                "an edge and its reverse are earlier than the predicted edge"
+            )
+
+    def with_cutoffs(self, graph: Graph, time: str | None) -> Graph:
+        """Return ``graph``, with ``split=time`` as of the times of edges.
+
+        ConfigError: it has no times, or ``time`` is ``none``, or a rule without ``split=time``.
+        """
+        if self.split != "time":
+            return super().with_cutoffs(graph, time)
+        from gnnscale.run.tasks.timed_split import check_times
+
+        check_times(graph)
+        if time == "none":
+            raise ConfigError(
+                "sampler.time=none: expected a rule of time with task.split=time, whose held-out "
+                "edges are in the graph of messages"
+            )
+        return replace(graph, samples_by_time=True)
 
     def labeled(self, graph: Graph) -> Graph:
         """Return ``graph``; ConfigError: it has task rows, which predict vertices."""
@@ -346,6 +402,16 @@ class LinkPrediction(TaskConfig):
         from gnnscale.run.tasks.edge_split import identify_split, make_split
         from gnnscale.run.tasks.links import chosen_edge_type
 
+        if self.split == "time":
+            from gnnscale.run.tasks.timed_split import identify_timed_split, make_timed_split
+
+            by_time = identify_timed_split(
+                graph,
+                bounds=(self.valid_from, self.test_from),
+                fractions=(self.valid_fraction, self.test_fraction),
+                edge_type=chosen_edge_type(self.edge_type, graph),
+            )
+            return make_timed_split(graph, by_time)
         identity = identify_split(
             graph,
             valid_fraction=self.valid_fraction,
@@ -369,9 +435,13 @@ class LinkPrediction(TaskConfig):
         """
         from gnnscale.run.tasks import links
         from gnnscale.run.tasks.edge_split import open_split
+        from gnnscale.run.tasks.timed_links import TimedLinkTask, check_destinations
+        from gnnscale.run.tasks.timed_split import TimedEdgeSplit, open_timed_split
 
         assert split_path is not None
-        split, candidates = open_split(split_path, graph), None
+        by_time = self.split == "time"
+        split = (open_timed_split if by_time else open_split)(split_path, graph)
+        candidates = None
         if graph.types is not None and self.candidate_column is not None:
             raise ConfigError(
                 f"task.candidate_column={brief(self.candidate_column)}: expected null for "
@@ -382,21 +452,26 @@ class LinkPrediction(TaskConfig):
             candidates, option = links.read_candidates(
                 *selection, graph, inputs.dataset, split.relation.edge_type
             )
-            split = links.with_candidate_destinations(split, candidates, option)
+            if isinstance(split, TimedEdgeSplit):
+                split = check_destinations(split, candidates, option)
+            else:
+                split = links.with_candidate_destinations(split, candidates, option)
         elif graph.types is not None:
             candidates = links.typed_candidates(graph.types, split.relation.edge_type)
-        return links.LinkTask(
-            split=split,
-            candidates=candidates,
-            num_negatives=self.num_negatives,
-            negatives=self.negatives,
-            loss=self.loss,
-            hits=tuple(self.hits),
-            k=_DEFAULT_K if self.k is None else tuple(self.k),
-            num_candidates=None if isinstance(self.num_candidates, str) else self.num_candidates,
-            filters_known=self.filter != "none",
-            seed=self.split_seed,
-        )
+        options: dict[str, Any] = {
+            "candidates": candidates,
+            "num_negatives": self.num_negatives,
+            "negatives": self.negatives,
+            "loss": self.loss,
+            "hits": tuple(self.hits),
+            "k": _DEFAULT_K if self.k is None else tuple(self.k),
+            "num_candidates": None if isinstance(self.num_candidates, str) else self.num_candidates,
+            "filters_known": self.filter != "none",
+            "seed": self.split_seed,
+        }
+        if isinstance(split, TimedEdgeSplit):
+            return TimedLinkTask(split=split, filters_all=self.filter == "all", **options)
+        return links.LinkTask(split=split, **options)
 
     def build(
         self,
