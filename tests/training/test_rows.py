@@ -12,7 +12,6 @@ from one_line import one_line
 from timed_shop import ageing, contacts, future_shop, own_times, timed_shop
 
 import gnnscale
-from gnnscale.data import from_arrays
 from gnnscale.inference.evaluate import evaluate
 from gnnscale.inference.export.predict import PredictConfig, predict
 from gnnscale.run.commands import EvaluateConfig
@@ -184,7 +183,7 @@ def test_rows_are_evaluated_and_predicted(launched, tmp_path, store) -> None:
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        (("model=gcn",), ("model=GCN", "counts no edges after the cut-offs")),
+        (("model=gcn", "sampler.time=walk"), ("model=GCN", "counts no edges after the cut-offs")),
         (("model=sage", "features=degrees"), ("features=degrees", "counts no edges")),
         (
             ("model=sage", "sampler.fanouts=[8,-1]", "features=preaggregated"),
@@ -244,16 +243,6 @@ def test_a_vertex_without_rows_has_its_own_time_as_cutoff(run, tmp_path) -> None
     unknown = replace(graph, times=replace(graph.times, vertices=None))
     with one_line("sampler.time=seed", "200 of 200 have none"):
         run(tmp_path, *options, "sampler.time=seed", dataset=InMemory(graph=unknown))
-    with one_line("sampler.time=walk", "EdgePrediction"):
-        labeled = from_arrays(
-            ([0, 1], [1, 0]),
-            np.eye(2),
-            edge_labels=[0, 1],
-            edge_split=([0], [1], []),
-            edge_times=[1, 2],
-        )
-        options = ("model=sage", "task=edges", "sampler.time=walk")
-        run(tmp_path, *options, dataset=InMemory(graph=labeled))
 
 
 class OwnMean(torch.nn.Module):

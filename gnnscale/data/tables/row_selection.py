@@ -22,7 +22,10 @@ from gnnscale.graph import NO_TIME, UNITS_PER_DAY, Graph, TimeUnit
 
 #: Columns of a table, unless it has those of the graph's own rows.
 _COLUMNS = ("id", "cutoff")
-_ALLOWED = "a table (.csv, .csv.gz or .parquet), or ids and cut-offs as a pair"
+_ALLOWED = (
+    "a table (.csv, .csv.gz or .parquet) with columns id and cutoff, or those of the task's own "
+    "table; or ids and cut-offs as a pair"
+)
 #: Microseconds of a day, in which dates and times of a text are read.
 _DAY_US = UNITS_PER_DAY["us"]
 _LATEST = np.iinfo(np.int64).max

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.graph import EdgeData, Graph, GraphSchema
+from gnnscale.graph import EdgeData, Graph, GraphSchema, GraphTimes
 from gnnscale.graph.dtypes import MAX_QUANTIZED, SCALE_BYTES, row_length
 from gnnscale.ops import _native
 from gnnscale.sampling import (
@@ -551,15 +551,29 @@ class Calls:
         return dict(**made, only_new=self.half(0.3), edge_rows=rows)
 
     def sample_typed(self) -> Args:
+        made = dict(**self._typed(), only_new=self.half(0.3))
+        return self._timed(made) if self.half(0.4) else made
+
+    def _timed(self, made: Args) -> Args:
+        """Return the arguments with cut-offs, over a graph whose times need not ascend."""
+        graph, count = made["graph"], len(made["seeds"])
+        times = GraphTimes(unit="s", edges=self.ids(graph.num_edges, 20, np.int64))
+        forward = self.half(0.3)
+        made |= dict(graph=replace(graph, times=times), cutoffs=self.ids(count, 22, np.int64))
+        made |= dict(rule="walk" if forward else self.pick(("seed", "destination", "walk")))
+        made |= dict(forward=forward, strict=self.half(), window=self.maybe(self.size(1, 9)))
+        return made | dict(last=not made["replace"] and self.half(0.3), disjoint=self.half(0.3))
+
+    def _typed(self) -> Args:
         graph, hops = self.typed_graph(), self.size(1, 3)
         types = range(len(graph.schema.edge_types))
         fanouts = [[self.pick((-1, 0, 1, 2, 5)) for _ in types] for _ in range(hops)]
         made = dict(graph=graph, seeds=self.distinct(graph.num_vertices), fanouts=fanouts)
         made |= dict(replace=self.half(), seed=self.seed(), step=self.size(0, 99))
-        return dict(**made, only_new=self.half(0.3))
+        return made
 
     def typed_sampler(self) -> Args:
-        made = _without(self.sample_typed(), "only_new")
+        made = self._typed()
         return made | dict(fanouts=[self.pick((-1, 1, 2, 5)) for _ in range(self.size(1, 3))])
 
     def sample_labor(self) -> Args:
