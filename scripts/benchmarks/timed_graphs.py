@@ -29,6 +29,16 @@ def timed_lists(indptr: Any, indices: Any) -> tuple[Any, Any]:
     return sources, times
 
 
+def rmat_lists(num_vertices: int, num_edges: int) -> tuple[Any, Any]:
+    """Return offsets and sources of lists of R-MAT edges, sorted by source."""
+    from gnnscale import ops
+
+    src, dst = ops.rmat_edges(num_vertices, num_edges, 0.57, 0.19, 0.19, 0, 2)
+    order = np.argsort(dst.astype(np.int64) * num_vertices + src)
+    indptr = np.searchsorted(dst[order], np.arange(num_vertices + 1))
+    return indptr, src[order].astype(np.int32)
+
+
 def write(folder: Path, indptr: Any, indices: Any) -> None:
     sources, times = timed_lists(indptr, indices)
     arrays = {"indptr": np.asarray(indptr), "indices": sources, "times": times}

@@ -36,6 +36,7 @@ SYSTEMS: dict[str, Any] = {
 def options(parser: argparse.ArgumentParser) -> None:
     take(parser, rounds=7, steps=10, threads=2, store=None)
     parser.add_argument("--graphbolt", help="a Python that has DGL 2.1, beside torch 2.2")
+    parser.add_argument("--vertices", type=int, help="a smaller R-MAT graph, of degree 50, instead")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
 
 
@@ -71,9 +72,9 @@ def run(options: argparse.Namespace) -> Any:
     rows, results = [], {}
     with tempfile.TemporaryDirectory() as folder:
         options.folder = Path(folder)
-        graph = open_graph(options.store)
-        timed_graphs.write(options.folder, graph.indptr, graph.indices)
-        others = _graphbolt(options, graph.num_vertices)
+        indptr, indices = _lists(options)
+        timed_graphs.write(options.folder, indptr, indices)
+        others = _graphbolt(options, len(indptr) - 1)
         for threads in (1, 2):
             options.threads = threads
             command = (sys.executable, *sys.argv, "--folder", folder)
@@ -86,6 +87,13 @@ def run(options: argparse.Namespace) -> Any:
     columns = ["system", "threads", "M edges/s", "edges", "inputs", "of the rate without times"]
     show("Neighbour sampling as of cut-offs", columns, rows)
     return results
+
+
+def _lists(options: argparse.Namespace) -> tuple[Any, Any]:
+    if options.vertices is None:
+        graph = open_graph(options.store)
+        return graph.indptr, graph.indices
+    return timed_graphs.rmat_lists(options.vertices, 50 * options.vertices)
 
 
 def _graphbolt(options: argparse.Namespace, num_vertices: int) -> dict[str, list[str]]:
