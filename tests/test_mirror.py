@@ -42,6 +42,7 @@ WHOLE = {
     "training/test_several_types.py": "runs that learn labels of several vertex types",
     "training/test_typed_module.py": "a user's own modules on graphs with types",
     "training/test_timed_edges.py": "labels of edges as of their times, from runs to predictions",
+    "training/test_timed_links.py": "links by time, from runs to partners",
     "training/test_typed_links.py": "links of graphs with types, from edges to partners",
     "training/test_edge_features.py": "runs on graphs whose edges have features",
     "training/test_typed_edge_features.py": "the same, on graphs with types",

@@ -13,15 +13,15 @@ def timed_visits(
 ) -> Graph:
     """Return visits of users to places at the times 0, 1, ..., and their reverses.
 
-    With ``habits``, a user has three places; else all visits are random. The features of a vertex
-    name it.
+    With ``habits``, a user has three places; else visits are random, none repeats another. The
+    features of a vertex name it.
     """
     generator = np.random.default_rng(0)
     users = generator.integers(0, USERS, count)
     of_user = generator.integers(0, PLACES, (USERS, 3))
     places = of_user[users, generator.integers(0, 3, count)]
     if not habits:
-        places = generator.integers(0, PLACES, count)
+        users, places = divmod(generator.permutation(USERS * PLACES)[:count], PLACES)
     times = np.arange(count) // 2
     if by_type:
         visits, visited = ("user", "visits", "place"), ("place", "visited_by", "user")
