@@ -257,9 +257,9 @@ def _read_times(inputs: GraphInputs, src: IntArray, num_vertices: int, name: str
     vertices, of_edges = (
         of_graph[what].values if what in of_graph else None for what in ("vertices", "edges")
     )
-    known = edge_times(of_edges, vertices, src)
-    assert known is not None
-    times = GraphTimes(unit=unit, edges=known, vertices=vertices)
+    known_from = edge_times(of_edges, vertices, src)
+    assert known_from is not None
+    times = GraphTimes(unit=unit, edges=known_from, vertices=vertices)
     return {"times": times, "own_times": of_edges}
 
 

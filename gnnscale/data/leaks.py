@@ -92,12 +92,12 @@ def signs_of_leaks(
 def _newer_than_row(of_type: _Type, times: Int64Array, days: float) -> list[str]:
     """Return a line for each column of dates with dates newer than the rows' times."""
     dates = [(column, feature) for column, feature in of_type.parts() if "origin" in column]
-    own = times[of_type.first : of_type.first + len(of_type.matrix.rows)]
-    if not dates or not len(own) or own[0] == NO_TIME:  # a type is timed as a whole
+    row_times = times[of_type.first : of_type.first + len(of_type.matrix.rows)]
+    if not dates or not len(row_times) or row_times[0] == NO_TIME:  # a type is timed as a whole
         return []
     counts, first = [0] * len(dates), 0
     for part in of_type.rows(None):
-        time = own[first : first + len(part)] * days
+        time = row_times[first : first + len(part)] * days
         first += len(part)
         for number, (column, feature) in enumerate(dates):
             newer = _are_newer(part, column, feature, time)
@@ -122,11 +122,11 @@ def _of_task(of_type: _Type, rows: TaskRows, days: float | None) -> list[str]:
     lines = (
         [] if days is None else _newer_than_cutoff(of_type, features, rows.cutoffs[chosen] * days)
     )
-    values, known = rows.labels[chosen], np.flatnonzero(has_label(rows.labels[chosen]))
-    order = known[np.lexsort((rows.cutoffs[chosen[known]], vertices[known]))]
+    values, filled = rows.labels[chosen], np.flatnonzero(has_label(rows.labels[chosen]))
+    order = filled[np.lexsort((rows.cutoffs[chosen[filled]], vertices[filled]))]
     is_last = np.append(vertices[order][1:] != vertices[order][:-1], True)[: len(order)]
     for what, compared in (
-        ("the label", known),
+        ("the label", filled),
         ("the last label of the vertex", order[is_last]),
     ):
         lines += [

@@ -122,14 +122,14 @@ def labeled_parts(
     ``labels`` and ``times`` are ``[n]``. GraphError, which names them ``what``: a part is empty.
     """
     labeled = np.flatnonzero(has_label(labels))
-    known = np.asarray(times)[labeled]
+    labeled_times = np.asarray(times)[labeled]
     valid, test = split.bounds(unit)
-    part = (known >= valid).astype(np.int8) + (known >= test)
+    part = (labeled_times >= valid).astype(np.int8) + (labeled_times >= test)
     counts = np.bincount(part, minlength=3).tolist()
     if not all(counts):
         span = "none"
-        if len(known):
-            ends = (int(known.min()), int(known.max()))
+        if len(labeled_times):
+            ends = (int(labeled_times.min()), int(labeled_times.max()))
             span = " to ".join(format_time(time, unit) for time in ends)
         raise GraphError(
             f"dataset.valid_from={brief(split.valid_from)}, dataset.test_from="

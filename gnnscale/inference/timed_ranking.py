@@ -29,7 +29,7 @@ class _TimedScorer:
     rows: Callable[[IntArray, Int64Array], tuple[torch.Tensor, torch.Tensor]]
 
 
-class _Group:
+class _CutoffGroup:
     """Edges of one time, destination kind and list: their sources, and all candidates."""
 
     def __init__(self, edges: IntArray, time: int, candidates: Int64Array) -> None:
@@ -110,10 +110,10 @@ class TimedLinkExaminer(LinkExaminer):
         with track("ranking edges", len(edges), "edges") as advance:
             for first in range(0, len(edges), size):
                 rows = order[first : first + size]
-                drawn = self._negatives.draw(
+                candidates_drawn = self._negatives.draw(
                     rows, edges[rows], times[rows], count, seed=self._timed.seed, step=STEPS[split]
                 )
-                ends = np.concatenate([edges[rows].astype(np.int64), drawn], axis=1)
+                ends = np.concatenate([edges[rows].astype(np.int64), candidates_drawn], axis=1)
                 of_sources, of_targets = scorer.rows(
                     ends.reshape(-1), np.repeat(times[rows], ends.shape[1])
                 )
@@ -151,7 +151,7 @@ class TimedLinkExaminer(LinkExaminer):
                     advance(len(group.rows))
         return np.concatenate(ranks), np.concatenate(lists)
 
-    def _groups(self, split: str) -> Iterator[_Group]:
+    def _groups(self, split: str) -> Iterator[_CutoffGroup]:
         """Yield the edges of each time and destination kind, in the order of time."""
         edges, times = np.asarray(self._edges(split)), np.asarray(self._timed.split.times(split))
         candidates = self._timed.candidates
@@ -164,7 +164,7 @@ class TimedLinkExaminer(LinkExaminer):
             exists = self._negatives.exist(group, np.full(len(group), time))
             # A destination is a candidate even if it exists later than its edge.
             exists |= np.isin(group, edges[part, 1])
-            yield _Group(edges[part], time, group[exists])
+            yield _CutoffGroup(edges[part], time, group[exists])
 
     def _scores(
         self, scorer: _TimedScorer, source_rows: torch.Tensor, target_rows: torch.Tensor
@@ -172,30 +172,30 @@ class TimedLinkExaminer(LinkExaminer):
         scores = torch.empty(len(source_rows), len(target_rows))
         scorer.decoder.score_all_pairs(source_rows, target_rows, scores)
         scores[scores.isnan()] = -torch.inf
-        found: Float32Array = scores.numpy()
-        return found
+        matches: Float32Array = scores.numpy()
+        return matches
 
-    def _leave_out(self, scores: Float32Array, group: _Group) -> None:
+    def _leave_out(self, scores: Float32Array, group: _CutoffGroup) -> None:
         """Write NaN to the scores of known edges and of a source, but for predicted edges."""
         predicted = scores[group.rows, group.columns]
         task, candidates = self._timed, group.candidates
-        before = None if task.filters_all else group.time
+        earlier = None if task.filters_all else group.time
         for row, source in enumerate(group.sources.tolist()):
             left_out = np.array([source])
             if task.filters_known:
-                left_out = np.append(left_out, self._known(source, before))
+                left_out = np.append(left_out, self._known_edges(source, earlier))
             columns = np.searchsorted(candidates, left_out)
             columns = np.minimum(columns, len(candidates) - 1)
             scores[row, columns[candidates[columns] == left_out]] = np.nan
         scores[group.rows, group.columns] = predicted
 
-    def _known(self, source: int, before: int | None) -> Int64Array:
-        return self._negatives.known.targets(source, before)
+    def _known_edges(self, source: int, earlier: int | None) -> Int64Array:
+        return self._negatives.known_edges.targets(source, earlier)
 
 
-def _batches(groups: Iterator[_Group]) -> Iterator[list[_Group]]:
+def _batches(groups: Iterator[_CutoffGroup]) -> Iterator[list[_CutoffGroup]]:
     """Yield lists of consecutive groups of about ``_UNITS`` vertices, or of one group."""
-    batch, count = list[_Group](), 0
+    batch, count = list[_CutoffGroup](), 0
     for group in groups:
         size = len(group.vertices)
         if batch and count + size > _UNITS:

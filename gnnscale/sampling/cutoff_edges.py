@@ -38,14 +38,14 @@ class CutoffEdges:
 
     def contains(self, src: IntArray, dst: IntArray, times: Int64Array) -> BoolArray:
         """Return ``[n]``, whether an edge of ``times[i]`` between both vertices is in the set."""
-        pairs, known = self._pairs(src, dst), self._known_pairs
-        if not len(known):
+        pairs, known_edges = self._pairs(src, dst), self._known_pairs
+        if not len(known_edges):
             return np.zeros(len(pairs), np.bool_)
-        numbers = np.minimum(np.searchsorted(known, pairs), len(known) - 1)
+        numbers = np.minimum(np.searchsorted(known_edges, pairs), len(known_edges) - 1)
         moments = np.minimum(self._time_numbers(times), len(self._known_times) - 1)
         keys = numbers * len(self._known_times) + moments
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        is_known = (known[numbers] == pairs) & (self._known_times[moments] == times)
+        is_known = (known_edges[numbers] == pairs) & (self._known_times[moments] == times)
         contained: BoolArray = is_known & (self._keys[at] == keys)
         return contained
 

@@ -205,6 +205,7 @@ class FanoutSampling(minibatch.SamplerConfig):
             seed=seed,
             num_threads=num_threads,
             left_out=left_out,
+            checks=self.check_times,
         )
 
     @property

@@ -50,14 +50,14 @@ def check_times(graph: Graph, batch: MiniBatch, rule: TimeRule) -> None:
     units = _units(batch)
     for block in reversed(batch.blocks):
         relations = (block,) if isinstance(block, Block) else block.relations
-        reached = [each.since.copy() for each in units]
+        since_times = [of_type.since.copy() for of_type in units]
         for number, (source, destination) in enumerate(ends_of(graph.schema)):
             check = _Check(graph, rule, number, units[source], units[destination])
             for sources, times in check.edges(relations[number]):
-                np.maximum.at(reached[source], sources, times)
+                np.maximum.at(since_times[source], sources, times)
         if rule.direction == "forward":
-            for each, since in zip(units, reached, strict=True):
-                each.since = since
+            for of_type, since in zip(units, since_times, strict=True):
+                of_type.since = since
 
 
 def _units(batch: MiniBatch) -> list[_Units]:
@@ -118,12 +118,12 @@ class _Check:
         counts = (ends - begins)[first:last]
         to = np.repeat(np.arange(first, last), counts)
         offsets = np.cumsum(counts) - counts
-        places = np.arange(len(to)) + np.repeat(begins[first:last] - offsets, counts)
-        times = self._times[places]
+        offsets_of_lists = np.arange(len(to)) + np.repeat(begins[first:last] - offsets, counts)
+        times = self._times[offsets_of_lists]
         cutoffs, since = self.destination.cutoffs[to], self.destination.since[to]
         allowed = (times == NO_TIME) | self._allows(times, cutoffs, since)
         to, times, cutoffs = to[allowed], times[allowed], cutoffs[allowed]
-        sources = self.graph.indices[places[allowed]].astype(np.int64)
+        sources = self.graph.indices[offsets_of_lists[allowed]].astype(np.int64)
         if self.rule.rule != "seed" and self.rule.direction == "backward":
             cutoffs = np.where(times == NO_TIME, cutoffs, times)
         return _Entries(to, sources, cutoffs, np.maximum(times, self.destination.since[to]))
@@ -177,9 +177,9 @@ class _Check:
             bounds.append(f"within {self.rule.window}")
         if self.destination.since[to] != NO_TIME:
             bounds.append(f"since {self.destination.since[to]}")
-        shown = ", ".join("none" if time == NO_TIME else str(time) for time in times[:3])
+        listed_times = ", ".join("none" if time == NO_TIME else str(time) for time in times[:3])
         raise GraphError(
             f"sampler.time={self.rule.rule}: edge {u} to {self.destination.vertices[to]} of time "
-            f"{shown or 'unknown, as the graph has no such edge'}, with cut-off "
+            f"{listed_times or 'unknown, as the graph has no such edge'}, with cut-off "
             f"{edges.cutoffs[number]} of the source: expected a time {', '.join(bounds)}"
         )

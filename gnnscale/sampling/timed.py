@@ -173,6 +173,7 @@ class TimedSampler:
         seed: int = 0,
         num_threads: int = 1,
         left_out: CutoffEdges | None = None,
+        checks: bool = False,
     ) -> None:
         """Prepare to draw up to a fan-out of allowed neighbors of a unit at each hop.
 
@@ -186,6 +187,8 @@ class TimedSampler:
             num_threads: threads of a call, which change its speed only.
             left_out: edges without messages as of their own times, which a strict bound leaves out
                 anyway. None: there are none.
+            checks: check every mini-batch of merged trees by ``check_times``, which reads all lists
+                of its vertices once more.
 
         Raises:
             ConfigError: the graph has no times; or ``rule`` takes the newest edges, and neighbors
@@ -207,6 +210,7 @@ class TimedSampler:
         self._draws = draws
         self._replace = replace
         self._left_out = None if rule.is_strict else left_out
+        self._checks = checks
 
     def sample_units(
         self, vertices: Array, cutoffs: Int64Array, step: int, *, disjoint: bool = False
@@ -249,7 +253,12 @@ class TimedSampler:
         times = self._graph.times
         if self._left_out is not None and times is not None:
             sampled = self._left_out.removed(sampled, times.edges, ends_of(self._graph.schema))
-        return self._batch(sampled, len(vertices), step), sampled.trees
+        batch = self._batch(sampled, len(vertices), step)
+        if self._checks and not disjoint:
+            from gnnscale.sampling.time_checks import check_times  # imports this module
+
+            check_times(self._graph, batch, self.rule)
+        return batch, sampled.trees
 
     def _batch(self, sampled: TypedSample, num_seeds: int, step: int) -> MiniBatch:
         if self._graph.types is None:

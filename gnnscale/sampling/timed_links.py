@@ -51,10 +51,10 @@ class KnownLinks:
         if not len(self._keys):
             return np.zeros(len(keys), np.bool_)
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        known: BoolArray = (self._keys[at] == keys) & (self._first_times[at] <= times)
-        return known
+        known_edges: BoolArray = (self._keys[at] == keys) & (self._first_times[at] <= times)
+        return known_edges
 
-    def targets(self, source: int, before: int | None) -> Int64Array:
+    def targets(self, source: int, earlier: int | None) -> Int64Array:
         """Return the destinations of edges of ``source`` that are known before a time.
 
         None: at any time.
@@ -62,14 +62,14 @@ class KnownLinks:
         first = source * self._num_vertices
         part = slice(*np.searchsorted(self._keys, [first, first + self._num_vertices]))
         targets = self._keys[part] - first
-        return targets if before is None else targets[self._first_times[part] < before]
+        return targets if earlier is None else targets[self._first_times[part] < earlier]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimedCandidates:
     """Candidates for negatives of an edge: they exist at its time, and are no edge by then."""
 
-    known: KnownLinks  #: edges of the predicted type
+    known_edges: KnownLinks  #: edges of the predicted type
     #: ``[num_vertices]`` times from which vertices exist. None: always
     vertex_times: Int64Array | None
     candidates: Candidates | None  #: negatives of each kind. None: all vertices
@@ -102,7 +102,7 @@ class TimedCandidates:
             ends: ``[n, 2]`` sources and destinations.
             times: ``[n]`` times of the edges.
         """
-        drawn = draw_candidates(
+        draws = draw_candidates(
             self.candidates,
             rows,
             ends[:, 1],
@@ -111,22 +111,22 @@ class TimedCandidates:
             seed=seed,
             step=step,
         ).reshape(len(rows), _TRIES, count)
-        negatives: Int64Array = drawn[:, 0].copy()
+        negatives: Int64Array = draws[:, 0].copy()
         is_open = ~self._allowed(ends[:, :1], negatives, times[:, None])
         for number in range(1, _TRIES):
             rows_open, slots = np.nonzero(is_open)
-            tried = drawn[rows_open, number, slots]
+            tried = draws[rows_open, number, slots]
             allowed = self._allowed(ends[rows_open, 0], tried, times[rows_open])
             negatives[rows_open[allowed], slots[allowed]] = tried[allowed]
             is_open[rows_open, slots] = ~allowed
         for row in np.flatnonzero(is_open.any(axis=1)):
-            self._search(negatives[row], is_open[row], ends[row], times[row], drawn[row])
+            self._search(negatives[row], is_open[row], ends[row], times[row], draws[row])
         return negatives
 
     def _allowed(self, sources: IntArray, vertices: IntArray, times: Int64Array) -> BoolArray:
         src, of = np.broadcast_to(sources, vertices.shape), np.broadcast_to(times, vertices.shape)
-        known = self.known.contain(src.ravel(), vertices.ravel(), of.ravel())
-        allowed: BoolArray = self.exist(vertices, times) & ~known.reshape(vertices.shape)
+        known_edges = self.known_edges.contain(src.ravel(), vertices.ravel(), of.ravel())
+        allowed: BoolArray = self.exist(vertices, times) & ~known_edges.reshape(vertices.shape)
         return allowed
 
     def _search(
@@ -135,13 +135,13 @@ class TimedCandidates:
         is_open: BoolArray,
         ends: IntArray,
         time: np.int64,
-        drawn: Int64Array,
+        draws: Int64Array,
     ) -> None:
         """Write allowed candidates, chosen by the last draws, to the open ones of ``negatives``."""
         group = self.of_kind(int(ends[1]))
         allowed = group[self._allowed(ends[:1], group, np.full(1, time))]
         if len(allowed):
-            negatives[is_open] = allowed[drawn[-1][is_open] % len(allowed)]
+            negatives[is_open] = allowed[draws[-1][is_open] % len(allowed)]
 
 
 class TimedLinkSampler(UnitSampler):
@@ -216,7 +216,7 @@ def timed_candidates(
 ) -> TimedCandidates:
     """Return the negatives of edges of a type of ``graph``, among ``candidates``."""
     return TimedCandidates(
-        known=KnownLinks.of(graph, edge_type),
+        known_edges=KnownLinks.of(graph, edge_type),
         vertex_times=None if graph.times is None else graph.times.vertices,
         candidates=candidates,
         num_vertices=graph.num_vertices,

@@ -86,8 +86,8 @@ def test_ranks_among_all_candidates(tmp_path, by_type, left_out, monkeypatch) ->
             out = set(known.targets(int(source), None if left_out == "all" else int(time)))
         scores = {v: score for v, score in scores.items() if v not in out - same}
         own = scores.pop(target)
-        above, equal = (sum(op(s) for s in scores.values())
-                        for op in (lambda s: s > own + 1e-6, lambda s: abs(s - own) <= 1e-6))  # fmt: skip
+        above = sum(score > own + 1e-6 for score in scores.values())
+        equal = sum(abs(score - own) <= 1e-6 for score in scores.values())
         ranks.append(1 + above + equal / 2)
     assert found["mrr"] == pytest.approx(float(np.mean(1 / np.array(ranks))), rel=0.02)
     assert found["hits@3"] == pytest.approx(np.mean(np.array(ranks) <= 3), abs=0.13)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from timed_graphs import STEP, TimedLists, cases, timed_graph
 
 from gnnscale import GraphError
-from gnnscale.graph import GraphSchema
+from gnnscale.graph import Graph, GraphSchema
 from gnnscale.sampling.time_checks import check_times
 from gnnscale.sampling.timed import TimedSampler, TimeRule
 
@@ -82,3 +82,20 @@ def test_batches_without_cutoffs_are_refused() -> None:
     )
     with pytest.raises(GraphError, match="expected a mini-batch with cut-offs"):
         check_times(graph, replace(batch, cutoffs=None), TimeRule())
+
+
+def test_a_sampler_that_checks_refuses_lists_out_of_order() -> None:
+    graph = timed_graph(CHAIN, {(0, 0): [(1, 1), (2, 2), (3, 3)]})
+    seeds, cutoffs = np.array([0]), np.array([3])
+
+    def sample(graph: Graph) -> int:
+        sampler = TimedSampler(graph, fanouts=[-1], rule=TimeRule(), checks=True)
+        return sampler.sample_units(seeds, cutoffs, 0).num_edges
+
+    assert sample(graph) == 3
+    # The sampler searches lists that ascend; the check reads them whole.
+    times = graph.times.edges.copy()
+    times[0] = 9
+    late = replace(graph, times=replace(graph.times, edges=times))
+    with pytest.raises(GraphError, match=r"sampler\.time=seed: edge 1 to 0 of time 9"):
+        sample(late)

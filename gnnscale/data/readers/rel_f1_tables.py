@@ -18,7 +18,7 @@ _DAY = 86_400
 _NULL = "\\N"
 
 
-class _File(NamedTuple):
+class _PublishedFile(NamedTuple):
     """Published file of a table, and the columns that are read."""
 
     stem: str
@@ -39,26 +39,32 @@ _CONSTRUCTOR = {"constructorId": "constructors"}
 #: Tables by RelBench's names, without the columns that it drops, and without texts of which nearly
 #: each row has another: circuitRef, location and the names of circuits and constructors.
 _FILES = {
-    "races": _File("races", "raceId", {"circuitId": "circuits"}, "year round", "name time date"),
-    "circuits": _File("circuits", "circuitId", {}, "lat lng alt", "country", is_timed=False),
-    "drivers": _File("drivers", "driverId", {}, "", "dob nationality", is_timed=False),
-    "results": _File(
+    "races": _PublishedFile(
+        "races", "raceId", {"circuitId": "circuits"}, "year round", "name time date"
+    ),
+    "circuits": _PublishedFile(
+        "circuits", "circuitId", {}, "lat lng alt", "country", is_timed=False
+    ),
+    "drivers": _PublishedFile("drivers", "driverId", {}, "", "dob nationality", is_timed=False),
+    "results": _PublishedFile(
         *("results", "resultId", _RACE | _DRIVER | _CONSTRUCTOR),
         "number grid position positionOrder points laps milliseconds fastestLap rank",
         "statusId",
     ),
-    "standings": _File(
+    "standings": _PublishedFile(
         "driver_standings", "driverStandingsId", _RACE | _DRIVER, "points position wins"
     ),
-    "constructors": _File("constructors", "constructorId", {}, "", "nationality", is_timed=False),
-    "constructor_results": _File(
+    "constructors": _PublishedFile(
+        "constructors", "constructorId", {}, "", "nationality", is_timed=False
+    ),
+    "constructor_results": _PublishedFile(
         "constructor_results", "constructorResultsId", _RACE | _CONSTRUCTOR, "points"
     ),
-    "constructor_standings": _File(
+    "constructor_standings": _PublishedFile(
         *("constructor_standings", "constructorStandingsId", _RACE | _CONSTRUCTOR),
         "points position wins",
     ),
-    "qualifying": _File(
+    "qualifying": _PublishedFile(
         *("qualifying", "qualifyId", _RACE | _DRIVER | _CONSTRUCTOR), "number position"
     ),
 }
@@ -119,7 +125,7 @@ def write_tables(raw: Path, folder: Path, task: str | None, *, before_test: bool
         pyarrow.parquet.write_table(rows, folder / f"tasks/{task}.parquet")
 
 
-def _read(path: Path, file: _File) -> dict[str, Any]:
+def _read(path: Path, file: _PublishedFile) -> dict[str, Any]:
     """Return the columns of a published file as Arrow arrays by name; keys are int64."""
     table = Table([path], ",", _MEMORY_BYTES, null=_NULL)
     keys = [file.key, *file.foreign_keys]

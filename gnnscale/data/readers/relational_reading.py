@@ -84,6 +84,6 @@ class RelationalReading(TypedReading):
         if not len(train):
             return None
         last = graph.rows.cutoffs[train].max()
-        known = graph.times.vertices[graph.schema.vertices(number)] <= last  # NO_TIME is
-        rows: IntArray = np.flatnonzero(known)
+        is_known = graph.times.vertices[graph.schema.vertices(number)] <= last  # NO_TIME is
+        rows: IntArray = np.flatnonzero(is_known)
         return rows

@@ -59,8 +59,8 @@ def select_rows(
     if graph.types is not None:
         names = graph.vertex_types
         span = graph.schema.vertices(names.index(names[0] if target is None else target))
-    known = None if vertex_ids is None else vertex_ids.slice(span.start, span.stop - span.start)
-    numbers = _vertex_numbers(ids, span.stop - span.start, known, option, graph.name)
+    type_ids = None if vertex_ids is None else vertex_ids.slice(span.start, span.stop - span.start)
+    numbers = _vertex_numbers(ids, span.stop - span.start, type_ids, option, graph.name)
     times = _cutoffs(cutoffs, graph.times.unit, option)
     _check_begun(times, graph, option)
     return (numbers + span.start).astype(graph.indices.dtype), times
@@ -89,23 +89,23 @@ def _columns(
 
 
 def _vertex_numbers(
-    ids: Any, count: int, known: pyarrow.Array | None, option: str, graph: str
+    ids: Any, count: int, type_ids: pyarrow.Array | None, option: str, graph: str
 ) -> Int64Array:
-    """Return ``[n]`` the number of each of ``ids`` among ``known``; ConfigError: some are unknown.
+    """Return ``[n]`` the number of each of ``ids`` among ``type_ids``; ConfigError: one is unknown.
 
-    ``known`` None: ids are numbers from 0 to ``count`` - 1.
+    ``type_ids`` None: ids are numbers from 0 to ``count`` - 1.
     """
     column = pyarrow.array(ids) if isinstance(ids, np.ndarray) else ids
-    kind = pyarrow.int64() if known is None else known.type
+    kind = pyarrow.int64() if type_ids is None else type_ids.type
     try:
         column = column.cast(kind)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError, UnicodeError):
         raise ConfigError(f"{option}: expected ids of {kind}, as {graph} has") from None
-    if known is None:
+    if type_ids is None:
         numbers: Int64Array = column.to_numpy(zero_copy_only=False)
         is_unknown = (numbers < 0) | (numbers >= count)
     else:
-        positions = pyarrow.compute.index_in(column, value_set=known)
+        positions = pyarrow.compute.index_in(column, value_set=type_ids)
         numbers = positions.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
         is_unknown = numbers < 0
     if is_unknown.any():

@@ -49,7 +49,7 @@ class TimedSplitIdentity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Header:
+class _SplitHeader:
     """Entries of ``links.json`` in addition to its version."""
 
     identity: TimedSplitIdentity
@@ -138,7 +138,7 @@ def make_timed_split(graph: Graph, identity: TimedSplitIdentity) -> Path:
 
 def _check_fits(path: Path, graph: Graph, identity: TimedSplitIdentity) -> None:
     """Raise an error if the split at ``path`` is of another graph or has other options."""
-    stored = LINKS.record(_Header, LINKS.read_header(path), path).identity
+    stored = LINKS.record(_SplitHeader, LINKS.read_header(path), path).identity
     check_graph(LINKS, path, stored.graph, graph)
     LINKS.check_same(path, asdict(identity), asdict(stored))
 
@@ -220,7 +220,7 @@ def _bounds(times: Int64Array, identity: TimedSplitIdentity) -> tuple[int, int]:
 
 def open_timed_split(path: Path, graph: Graph) -> TimedEdgeSplit:
     """Open the split of ``graph`` in ``path``; GraphError if damaged or of another graph."""
-    header = LINKS.record(_Header, LINKS.read_header(path), path)
+    header = LINKS.record(_SplitHeader, LINKS.read_header(path), path)
     check_graph(LINKS, path, header.identity.graph, graph)
     forms: dict[str, artifact_type.Form] = {}
     for name in PARTS:

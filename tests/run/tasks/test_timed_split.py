@@ -133,7 +133,7 @@ def test_bounds_need_the_rule_and_the_rule_needs_times(stored) -> None:
             call(graph)
     with one_line("sampler.time=none: expected a rule of time with task.split=time"):
         task.with_cutoffs(stored_again(graph), "none")
-    with pytest.raises(ConfigError, match="sampler.time=seed: expected none"):
+    with pytest.raises(ConfigError, match=r"sampler\.time=seed: expected none"):
         LinkPrediction().with_cutoffs(graph, "seed")
 
 
