@@ -38,19 +38,13 @@ class StoredDataset(GraphSource):
         raw: raw file or its folder. None: the file is downloaded from the publisher.
         store: directory of the graph store. None: a name that depends on the options, in
             ``${GNNSCALE_HOME:-~/.cache/gnnscale}/graphs``.
-        split: one of ``SPLITS``.
-        train_fraction: share of the labeled vertices that train in a random split, in (0, 1).
-        valid_fraction: share that validates, in (0, 1); the remainder is for test.
-        split_seed: seed of a random split.
+        split: one of ``SPLITS``, as far as the layout has it.
     """
 
     name: str
     raw: str | None = field(default=None, metadata=names("place", unless="store"))
     store: str | None = field(default=None, metadata=names("place"))
     split: str = "published"
-    train_fraction: float = 0.6
-    valid_fraction: float = 0.2
-    split_seed: int = 0
 
     #: Values of ``split``.
     _splits: ClassVar[tuple[str, ...]] = SPLITS
@@ -64,8 +58,6 @@ class StoredDataset(GraphSource):
     _layout: ClassVar[str] = ""
     #: The raw files, for errors.
     _raw_form: ClassVar[str] = ""
-    #: Whether each part of a random split has its share of every class.
-    _stratifies: ClassVar[bool] = True
     #: Whether the store has labels, and whether preparing it warns about features: for training.
     _has_labels: ClassVar[bool] = True
     _advises: ClassVar[bool] = True
@@ -80,22 +72,6 @@ class StoredDataset(GraphSource):
         check_choice("dataset.split", self.split, self._splits)
         if self.split == "published" and not self.has_split:
             raise ConfigError("dataset.split=published: expected random, the layout has no split")
-        check_range("dataset.split_seed", self.split_seed, 0, 2**63 - 1)
-        self._random_split()
-
-    def _random_split(self) -> RandomSplit:
-        shares = self.train_fraction, self.valid_fraction
-        return RandomSplit(
-            fractions=shares,
-            seed=self.split_seed,
-            by_pair=self._splits_by_pair,
-            stratified=self._stratifies,
-        )
-
-    @property
-    def _splits_by_pair(self) -> bool:
-        """Whether a random split of edges has all edges between two vertices in one part: True."""
-        return True
 
     @abstractmethod
     def raw_files(self) -> Sequence[Path]:
@@ -275,8 +251,6 @@ class StoredDataset(GraphSource):
         layout: dict[str, Any] = {"layout": type(self).__name__}
         if not self._has_labels:
             layout["labels"] = "unread"
-        if self.split == "random" and self._stratifies:
-            layout[store_check.STRATIFIED] = True
         chosen = [option.name for option in fields(self) if option.name not in skip]
         return layout | store_check.distinctive_options(
             {name: getattr(self, name) for name in chosen}
@@ -301,7 +275,48 @@ def _download_and_write(dataset: StoredDataset, folder: Path) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dataset(StoreOptions, StoredDataset):
+class DividedDataset(StoredDataset):
+    """Base of the datasets that a random draw may divide.
+
+    Attributes:
+        train_fraction: share of the labeled vertices that train in a random split, in (0, 1).
+        valid_fraction: share that validates, in (0, 1); the remainder is for test.
+        split_seed: seed of a random split.
+    """
+
+    train_fraction: float = 0.6
+    valid_fraction: float = 0.2
+    split_seed: int = 0
+
+    #: Whether each part of a random split has its share of every class.
+    _stratifies: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("dataset.split_seed", self.split_seed, 0, 2**63 - 1)
+        self._random_split()
+
+    def _random_split(self) -> RandomSplit:
+        shares = self.train_fraction, self.valid_fraction
+        return RandomSplit(
+            fractions=shares,
+            seed=self.split_seed,
+            by_pair=self._splits_by_pair,
+            stratified=self._stratifies,
+        )
+
+    @property
+    def _splits_by_pair(self) -> bool:
+        """Whether a random split of edges has all edges between two vertices in one part: True."""
+        return True
+
+    def _identity(self) -> dict[str, Any]:
+        divides = self.split == "random" and self._stratifies
+        return super()._identity() | ({store_check.STRATIFIED: True} if divides else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset(StoreOptions, DividedDataset):
     """Base of the readers of graphs without types, with the options that all of them share.
 
     A reader reads one published layout: it implements ``raw_files`` and ``read``. Example::
@@ -312,7 +327,7 @@ class Dataset(StoreOptions, StoredDataset):
 
     def __post_init__(self) -> None:
         StoreOptions.__post_init__(self)
-        StoredDataset.__post_init__(self)
+        DividedDataset.__post_init__(self)
 
     @abstractmethod
     def read(self, writer: StoreWriter) -> None:

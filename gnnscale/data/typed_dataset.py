@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gnnscale.core import GraphError
-from gnnscale.data.base import StoredDataset
+from gnnscale.data.base import DividedDataset, StoredDataset
 from gnnscale.data.splits import RandomSplit
 from gnnscale.data.storage.store_check import RawFile
 from gnnscale.data.type_table import type_table
@@ -21,7 +21,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TypedDataset(StoredDataset):
+class TypedReader(StoredDataset):
     """Base of the readers of graphs with types, which are made in memory.
 
     A reader implements ``raw_files`` and ``read_graph``. The store is as ``Graph.save`` writes it,
@@ -31,12 +31,6 @@ class TypedDataset(StoredDataset):
     @abstractmethod
     def read_graph(self) -> Graph:
         """Return the graph in memory, with its published split; each reader implements it."""
-
-    def _fill(self, folder: Path, records: Callable[[], list[RawFile]]) -> None:
-        graph = replace(self.read_graph(), name=self.name)
-        if self.split == "random":
-            graph = with_random_parts(graph, self._random_split())
-        self._write_graph(folder, graph, records)
 
     def _write_graph(
         self, folder: Path, graph: Graph, records: Callable[[], list[RawFile]], **notes: Any
@@ -51,6 +45,17 @@ class TypedDataset(StoredDataset):
         store_writer.fill_folder(folder, **contents)
         for line in type_table(graph):
             _LOG.info("%s: %s", self.name, line)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedDataset(TypedReader, DividedDataset):
+    """Base of the readers of graphs with types that a random draw may divide."""
+
+    def _fill(self, folder: Path, records: Callable[[], list[RawFile]]) -> None:
+        graph = replace(self.read_graph(), name=self.name)
+        if self.split == "random":
+            graph = with_random_parts(graph, self._random_split())
+        self._write_graph(folder, graph, records)
 
 
 def with_random_parts(graph: Graph, random: RandomSplit) -> Graph:

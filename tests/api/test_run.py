@@ -530,6 +530,10 @@ def test_a_module_of_ones_own(planted, tmp_path, caplog, built) -> None:
             gnnscale.load(done.directory, module=OwnBlocks, arguments=arguments)
 
 
+#: Options of two devices that share a mini-batch evenly.
+EVENLY = {"runtime.drm": False, "device_plan.split": [1, 1]}
+
+
 @pytest.mark.parametrize(
     ("model", "options"),
     [
@@ -537,7 +541,7 @@ def test_a_module_of_ones_own(planted, tmp_path, caplog, built) -> None:
         *(
             pytest.param(model, options, marks=pytest.mark.integration)
             for model, options in (
-                ("gat", {"device_plan": "hybrid_emulated", "runtime.drm": False}),
+                ("gat", {"device_plan": "hybrid_emulated", **EVENLY}),
                 ("gcn", {"device_plan": "cpu_x2", "partitioner": "p3"}),
             )
         ),

@@ -72,7 +72,7 @@ def test_ranks_among_all_candidates(tmp_path, by_type, left_out, monkeypatch) ->
     task, model = opened(tmp_path, by_type, num_candidates=None, k=(5,), hits=(3,), **options)
     examiner = open_examiner(task, model, Predictor(model, task.graph, OPTIONS))
     (found,) = examiner.measure(["test"])
-    known = timed_candidates(task.graph, 0, None).known
+    known = timed_candidates(task.graph, 0, None).known_edges
     vertices = np.arange(40, 80) if by_type else np.arange(80)
     ranks = []
     for (source, target), time in zip(task.split.test, task.split.test_times, strict=True):

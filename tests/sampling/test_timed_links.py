@@ -50,7 +50,7 @@ def test_negatives_exist_and_are_no_edges_by_then(edges, born, kinds, step) -> N
     src, dst, times = np.array(edges, np.int64).reshape(-1, 3).T
     candidates = None if kinds is None else Candidates.from_kinds(np.array(kinds, np.int32))
     negatives = TimedCandidates(
-        known=known,
+        known_edges=known,
         vertex_times=None if born is None else np.array(born),
         candidates=candidates,
         num_vertices=SIZE,
@@ -74,7 +74,7 @@ def test_negatives_exist_and_are_no_edges_by_then(edges, born, kinds, step) -> N
 
 def test_negatives_are_uniform_among_allowed_vertices() -> None:
     negatives = TimedCandidates(
-        known=known_links([(0, 1, 0), (0, 2, 5)]),
+        known_edges=known_links([(0, 1, 0), (0, 2, 5)]),
         vertex_times=np.array([0, 0, 0, 0, 9]),
         candidates=None,
         num_vertices=SIZE,
@@ -119,8 +119,8 @@ def test_messages_are_of_earlier_edges_alone() -> None:
 
 def test_types_have_the_known_edges_of_one_edge_type() -> None:
     graph = timed_visits(by_type=True)
-    known = timed_candidates(graph, 0, None).known
-    plain = timed_candidates(timed_visits(), 0, None).known
+    known = timed_candidates(graph, 0, None).known_edges
+    plain = timed_candidates(timed_visits(), 0, None).known_edges
     for user in range(5):
         np.testing.assert_array_equal(known.targets(user, 300), plain.targets(user, 300))
     assert not len(known.targets(45, None))  # places visit nobody

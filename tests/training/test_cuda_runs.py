@@ -166,8 +166,8 @@ def test_a_cache_takes_what_a_rehearsal_leaves(launched, tmp_path, caplog) -> No
     check_hits(found.summary["cache"])
     (line,) = [each for each in caplog.messages if "for each GPU's cache" in each]
     budget, left = (float(each) for each in re.findall(r"([0-9.]+) GiB", line))
-    # The host counts what its process has grown, of which there are some MiB.
-    assert 2 < left < 4
+    # The host counts what its process has grown, of which there are some MiB or none.
+    assert 2 < left <= 4
     rounded = 0.1  # both are printed with one digit
     assert left - 1 - 4 / 64 - rounded < budget <= left - 1 + rounded
 

@@ -37,7 +37,7 @@ from gnnscale.data.tables.feature_columns import log_columns
 from gnnscale.data.tables.label_columns import UNLABELED_POLICIES
 from gnnscale.data.tables.table import Table
 from gnnscale.data.time_split import TimeSplit
-from gnnscale.data.typed_dataset import TypedDataset
+from gnnscale.data.typed_dataset import TypedReader
 from gnnscale.graph import Graph
 
 #: Bytes of memory from which the size of batches follows.
@@ -64,7 +64,7 @@ class RelationalTable(Table):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RelationalTables(TypedDataset):
+class RelationalTables(TypedReader):
     """Base of the readers of relational tables.
 
     Attributes:

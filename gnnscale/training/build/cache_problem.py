@@ -1,7 +1,7 @@
 """Inputs of cache planning: devices of a run, their links, and their mini-batches."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -249,9 +249,15 @@ def _check_peers(option: str, members: list[Any]) -> None:
 
 def _batch_options(config: BatchConfig) -> dict[str, Any]:
     """Return the options that determine the mini-batches, as plain values."""
-    code, sampler = code_digest(type(config.sampler)), plain(config.sampler)
-    if sampler.get("edge_fanouts", 0) is None:
-        del sampler["edge_fanouts"]  # plans of releases without the option stay valid
+    code = code_digest(type(config.sampler))
+    # Plans of releases without these options stay valid. Checks change no mini-batch.
+    newer = ("edge_fanouts", "time", "bound", "direction", "window", "strategy")
+    defaults = {each.name: each.default for each in fields(config.sampler) if each.name in newer}
+    sampler = {
+        name: value
+        for name, value in plain(config.sampler).items()
+        if name != "check_times" and (name not in defaults or value != defaults[name])
+    }
     return {
         "device_plan.split": plain(config.device_plan.split),
         "sampler": sampler,

@@ -31,7 +31,7 @@ def test_options_and_the_choices_that_have_them() -> None:
     assert not any("_target_" in name for name in options)
     assert options_called("seed") == ["seed"]
     assert options_called("alpha") == ["model.alpha", "cache_planner.alpha"]
-    assert options_called("split") == ["device_plan.split", "dataset.split"]
+    assert options_called("split") == ["device_plan.split", "task.split", "dataset.split"]
     assert options_called("model.hidden") == ["model.hidden"]
     assert options_called("learning_rate") == []
     assert options_meant("learning_rate") == ["optimizer.lr"]

@@ -255,8 +255,10 @@ def test_a_note_that_others_may_write_is_none(run: Path, home: Path, mode: int, 
 def add_classes(options: type, known: set[type]) -> None:
     if options in known or not options.__module__.startswith("gnnscale."):
         return
-    known.add(options)
     hints = get_type_hints(options).values()
+    if any(get_origin(hint) is np.ndarray for hint in hints):
+        return  # arrays are made by code alone
+    known.add(options)
     groups = [each for hint in hints for each in (hint, *get_args(hint)) if is_dataclass(each)]
     for each in (*options.__subclasses__(), *groups):
         add_classes(each, known)  # type: ignore[arg-type]
@@ -309,7 +311,7 @@ def example(options: type) -> Any:
     if inspect.isabstract(options):
         return example(options.__subclasses__()[0])
     hints = get_type_hints(options)
-    simple = {int: 2, float: 1.0, str: "x", Path: Path("x"), list[Any]: ["cpu"]}
+    simple = {int: 2, float: 1.0, str: "x", Path: Path("x"), list[Any]: ["cpu"], list[int]: [2]}
     made = EXAMPLES.get(options.__name__, {}).copy()
     for each in fields(options):
         required = each.init and each.default is MISSING and each.default_factory is MISSING
