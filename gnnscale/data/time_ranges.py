@@ -3,10 +3,8 @@
 import numpy as np
 
 from gnnscale.core import Int64Array
-from gnnscale.graph import NO_TIME, Graph, TimeUnit
+from gnnscale.graph import DATE_CODES, NO_TIME, Graph, TimeUnit
 
-#: NumPy's codes of the units of dates.
-_CODES = {"day": "D", "s": "s", "ms": "ms", "us": "us", "ns": "ns"}
 #: Vertices and edges that are known at all times.
 ALWAYS = "always"
 
@@ -44,6 +42,7 @@ def _range(first: Int64Array | None, last: Int64Array | None, unit: TimeUnit) ->
 
 
 def _text(time: int, unit: TimeUnit) -> str:
+    """Return the day of a time, or a step as a number."""
     if unit == "step":
         return f"step {time:,}"
-    return str(np.array(time).astype(f"datetime64[{_CODES[unit]}]").astype("datetime64[D]"))
+    return str(np.array(time).astype(f"datetime64[{DATE_CODES[unit]}]").astype("datetime64[D]"))

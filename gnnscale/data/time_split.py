@@ -7,10 +7,8 @@ import numpy as np
 
 from gnnscale.core import Array, ConfigError, GraphError, Int64Array, brief
 from gnnscale.data.storage import StoreWriter
-from gnnscale.graph import Split, has_label
+from gnnscale.graph import DATE_CODES, Split, format_time, has_label
 
-#: Units of NumPy's datetime64 by unit of times.
-_NUMPY_UNITS = {"day": "D", "s": "s", "ms": "ms", "us": "us", "ns": "ns"}
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?)?")
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 
@@ -63,26 +61,18 @@ def parse_time(option: str, text: str | None, unit: str) -> int:
         raise ConfigError(f"{option}: required with dataset.split=time, as 2024-01-31")
     if _INTEGER.fullmatch(text):
         return int(text)
-    if unit in _NUMPY_UNITS and _DATE.fullmatch(text):
+    if unit in DATE_CODES and _DATE.fullmatch(text):
         try:
             # In nanoseconds NumPy wraps dates beyond 2262.
             exact = np.array([text], "datetime64[ns]" if unit == "ns" else "datetime64[us]")
         except ValueError:  # such as 2024-02-30
             pass
         else:
-            whole = exact.astype(f"datetime64[{_NUMPY_UNITS[unit]}]")
+            whole = exact.astype(f"datetime64[{DATE_CODES[unit]}]")
             # Times in the unit are before a bound between two of them if the next one is not.
             return int(whole.astype(np.int64)[0]) + bool(whole[0] < exact[0])
-    what = "a date, as 2024-01-31, or an integer" if unit in _NUMPY_UNITS else "an integer"
+    what = "a date, as 2024-01-31, or an integer" if unit in DATE_CODES else "an integer"
     raise ConfigError(f"{option}={brief(text)}: expected {what} of time_unit={unit}")
-
-
-def format_time(time: int, unit: str) -> str:
-    """Return a time in ``unit`` as a date, for messages; an integer if it is none."""
-    if unit not in _NUMPY_UNITS:
-        return f"{time} ({unit})"
-    (date,) = np.array([time]).astype(f"datetime64[{_NUMPY_UNITS[unit]}]")
-    return str(date).replace("T", " ")
 
 
 def check_bounds(split: str, *, valid_from: str | None, test_from: str | None) -> None:

@@ -35,6 +35,14 @@ from gnnscale.graph.store_format import (
 )
 from gnnscale.graph.store_meta import read_meta
 from gnnscale.graph.task_rows import ROW_METRICS, TaskRows
-from gnnscale.graph.times import NO_TIME, TIME_UNITS, UNITS_PER_DAY, GraphTimes, TimeUnit
+from gnnscale.graph.times import (
+    DATE_CODES,
+    NO_TIME,
+    TIME_UNITS,
+    UNITS_PER_DAY,
+    GraphTimes,
+    TimeUnit,
+    format_time,
+)
 from gnnscale.graph.topology import EdgeData, EdgeLabels, Origin, damaged_lists, list_sums
 from gnnscale.graph.typed_features import FeatureMatrix, InputTypes, TypedFeatures

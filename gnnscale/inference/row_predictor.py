@@ -23,6 +23,7 @@ from gnnscale.sampling import (
     SamplerConfig,
 )
 from gnnscale.sampling.cutoff_edges import CutoffEdges
+from gnnscale.sampling.timed import distinct_units
 
 #: Random stream of sampled evaluation: a step that training never has, so that the sample of a
 #: vertex does not depend on the vertices that are evaluated with it.
@@ -76,7 +77,7 @@ class RowPredictor:
             GraphError: a file of the graph became shorter.
         """
         self._graph.check_files()
-        units, positions = _distinct_units(np.asarray(vertices), np.asarray(cutoffs))
+        units, positions = _by_cutoff(np.asarray(vertices), np.asarray(cutoffs))
         self._model.eval()
         parts = [*self._passes(units)]
         self._graph.check_files()
@@ -131,22 +132,20 @@ class RowPredictor:
         return int(4 * width * batch.num_vertices + _EDGE_BYTES * batch.num_edges)
 
 
-def _distinct_units(vertices: IntArray, cutoffs: Int64Array) -> tuple[TaskRows, IntArray]:
+def _by_cutoff(vertices: IntArray, cutoffs: Int64Array) -> tuple[TaskRows, IntArray]:
     """Return each vertex and cut-off once, by cut-off, and the position of each row among them."""
-    order = np.lexsort((vertices, cutoffs))
-    ids, times = vertices[order], cutoffs[order]
-    is_new = np.ones(len(order), np.bool_)
-    is_new[1:] = (ids[1:] != ids[:-1]) | (times[1:] != times[:-1])
-    positions = np.empty(len(order), np.int64)
-    positions[order] = np.cumsum(is_new) - 1
+    (ids, times), positions = distinct_units(vertices, cutoffs)
+    order = np.argsort(times, kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
     units = TaskRows(
         name="rows to predict",
-        vertices=ids[is_new],
-        cutoffs=times[is_new],
-        labels=np.full(int(is_new.sum()), -1),
+        vertices=ids[order],
+        cutoffs=times[order],
+        labels=np.full(len(order), -1),
         num_classes=0,
     )
-    return units, positions
+    return units, place[positions]
 
 
 def all_allowed(sampler: SamplerConfig) -> NeighborSampling:

@@ -130,11 +130,6 @@ class LearnedFeatureStore(FeatureStore):
         )
         return rows, self._read(vertices)
 
-    def _gather(self, vertices: Array, dtype: torch.dtype) -> Tensor:
-        """Return rows ``[n, width]`` of distinct ``vertices``."""
-        rows: Tensor = _Gather.apply(self._handle, self._rows, vertices, dtype)  # type: ignore[no-untyped-call]
-        return rows
-
     def _read(self, vertices: Array) -> Traffic:
         return Traffic(rows=Access(host_bytes=len(vertices) * self.row_bytes))
 

@@ -8,7 +8,6 @@ import numpy as np
 from gnnscale.core import (
     Array,
     ConfigError,
-    GraphError,
     Int32Array,
     Int64Array,
     IntArray,
@@ -123,35 +122,6 @@ def check_window(window: Any) -> None:
             f"sampler.window={brief(window)}: expected a whole number of at least 1, or null for "
             "all of the past"
         )
-
-
-def check_cutoffs(cutoffs: Int64Array, times: Int64Array) -> None:
-    """Raise GraphError if a cut-off is before all times, so that it leaves no edge.
-
-    Args:
-        cutoffs: ``[num_rows]`` int64 cut-offs of rows of a task.
-        times: int64 times of the graph's edges, ``NO_TIME`` where there is none.
-    """
-    first = first_time(times)
-    if first is None:
-        return
-    early = np.flatnonzero(np.asarray(cutoffs) < first)
-    if len(early):
-        raise GraphError(
-            f"cutoffs[{early[0]}]={cutoffs[early[0]]}: expected {first}, the first time of an "
-            f"edge, or later; {len(early):,} of {len(cutoffs):,} rows are before it"
-        )
-
-
-def first_time(times: Int64Array) -> int | None:
-    """Return the earliest of ``times`` that is not ``NO_TIME``; None: all are."""
-    first: int | None = None
-    for start in range(0, len(times), 1 << 22):  # a copy of a part at a time
-        part = times[start : start + (1 << 22)]
-        part = part[part != NO_TIME]
-        if len(part):
-            first = min(int(part.min()), int(part.max()) if first is None else first)
-    return first
 
 
 class TimedSampler:

@@ -1,6 +1,8 @@
 """Mini-batches of links as of their times, with negatives that exist and are no edges by then."""
 
+import logging
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from gnnscale.sampling.neighbor import FanoutSampling
 from gnnscale.sampling.timed import TimedSampler
 from gnnscale.sampling.timed_edges import UnitSampler, timed_sampler, unit_links
 
+_LOG = logging.getLogger(__name__)
 #: Draws for a negative, before all candidates of its edge are looked at.
 _TRIES = 8
 
@@ -95,7 +98,7 @@ class TimedCandidates:
         """Return ``[n, count]`` negatives of the edges with numbers ``rows`` ``[n]``.
 
         Draws that do not exist, or are edges by then, are repeated. An edge all of whose candidates
-        are such has its first draws as negatives.
+        are such has its first draws as negatives, of which the log warns once.
 
         Args:
             rows: numbers of the edges: these, the seed and the step fix the draws.
@@ -140,8 +143,19 @@ class TimedCandidates:
         """Write allowed candidates, chosen by the last draws, to the open ones of ``negatives``."""
         group = self.of_kind(int(ends[1]))
         allowed = group[self._allowed(ends[:1], group, np.full(1, time))]
-        if len(allowed):
-            negatives[is_open] = allowed[draws[-1][is_open] % len(allowed)]
+        if not len(allowed):
+            _warn_of_none()
+            return
+        negatives[is_open] = allowed[draws[-1][is_open] % len(allowed)]
+
+
+@cache
+def _warn_of_none() -> None:
+    """Warn, once in a process, of an edge all of whose candidates are edges or do not exist."""
+    _LOG.warning(
+        "negatives: an edge has no candidate that exists at its time and is no edge by then; it "
+        "gets others"
+    )
 
 
 class TimedLinkSampler(UnitSampler):

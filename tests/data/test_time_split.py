@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.core import ConfigError, GraphError
-from gnnscale.data.time_split import TimeSplit, format_time, parse_time
+from gnnscale.data.time_split import TimeSplit, parse_time
 
 
 @given(days=st.lists(st.integers(10_000, 20_000), min_size=1, max_size=9))
@@ -58,4 +58,3 @@ def test_bounds_that_are_refused(bounds: Any, unit: Any, message: str) -> None:
 def test_no_row_trains() -> None:
     with pytest.raises(GraphError, match=r"t.csv: .*the first cut-off is 2005-01-01 00:00:00"):
         TimeSplit("2005-01-01", "2010-01-01").parts(np.array([1104537600]), "s", "t.csv")
-    assert format_time(3, "step") == "3 (step)"

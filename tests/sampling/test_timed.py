@@ -25,7 +25,7 @@ from timed_graphs import (
     timed_graph,
 )
 
-from gnnscale import ConfigError, GraphError
+from gnnscale import ConfigError
 from gnnscale.core.artifact.npy import map_npy
 from gnnscale.features.disk import choose_resident_lists, open_lists
 from gnnscale.graph import GraphSchema, GraphTimes
@@ -35,7 +35,6 @@ from gnnscale.sampling.timed import (
     RowSampler,
     TimedSampler,
     TimeRule,
-    check_cutoffs,
     distinct_units,
 )
 
@@ -576,17 +575,6 @@ def test_a_rule_for_a_graph_without_times_is_refused() -> None:
 def test_the_newest_edges_are_not_drawn(options) -> None:
     with pytest.raises(ConfigError, match=r"sampler\.strategy=last: expected uniform"):
         TimedSampler(SMALL, fanouts=[1], rule=TimeRule(strategy="last"), **options)
-
-
-def test_cutoffs_before_all_times_are_refused() -> None:
-    times = np.array([MIN, 5, 3, MIN])
-    check_cutoffs(np.array([3, 9]), times)
-    check_cutoffs(np.array([-4]), np.array([MIN]))
-    with pytest.raises(GraphError) as caught:
-        check_cutoffs(np.array([7, 2, 1]), times)
-    assert str(caught.value) == (
-        "cutoffs[1]=2: expected 3, the first time of an edge, or later; 2 of 3 rows are before it"
-    )
 
 
 @settings(max_examples=100, deadline=None)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from timed_visits import timed_visits
 
 from gnnscale.run.tasks.cutoffs import before_edges
-from gnnscale.sampling import Candidates, NeighborSampling
+from gnnscale.sampling import Candidates, NeighborSampling, timed_links
 from gnnscale.sampling.timed_links import (
     KnownLinks,
     TimedCandidates,
@@ -85,6 +85,22 @@ def test_negatives_are_uniform_among_allowed_vertices() -> None:
     counts = np.bincount(drawn, minlength=SIZE)
     assert counts[[1, 4]].tolist() == [0, 0]
     np.testing.assert_allclose(counts[[0, 2, 3]], 1000, atol=110)
+
+
+def test_edges_without_a_negative_are_told(caplog) -> None:
+    timed_links._warn_of_none.cache_clear()
+    negatives = TimedCandidates(
+        known_edges=known_links([(0, vertex, 0) for vertex in range(SIZE)]),
+        vertex_times=None,
+        candidates=None,
+        num_vertices=SIZE,
+    )
+    rows, ends = np.arange(2), np.array([[0, 1], [1, 2]])
+    with caplog.at_level("WARNING"):
+        drawn = negatives.draw(rows, ends, np.zeros(2, np.int64), 3, seed=0, step=0)
+    assert drawn.shape == (2, 3)
+    (line,) = caplog.messages
+    assert "no candidate that exists at its time" in line
 
 
 def test_messages_are_of_earlier_edges_alone() -> None:

@@ -15,8 +15,8 @@ from gnnscale.data.tables.label_columns import LabelColumns
 from gnnscale.data.tables.table import Table
 from gnnscale.data.tables.time_columns import TimeColumn, TimesOfRows
 from gnnscale.data.tables.vertex_ids import IdMap, csv_id_type
-from gnnscale.data.time_split import TimeSplit, format_time
-from gnnscale.graph import Split, TaskRows, TimeUnit, has_label
+from gnnscale.data.time_split import TimeSplit
+from gnnscale.graph import Split, TaskRows, TimeUnit, format_time, has_label
 
 #: Bytes of a row in a batch, about.
 _ROW_BYTES = 64

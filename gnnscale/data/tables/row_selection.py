@@ -18,7 +18,7 @@ from gnnscale.core import (
 )
 from gnnscale.data.tables.selection import csv_type, is_table, open_table, table_columns
 from gnnscale.data.time_inputs import read_times
-from gnnscale.graph import NO_TIME, UNITS_PER_DAY, Graph, TimeUnit
+from gnnscale.graph import UNITS_PER_DAY, Graph, TimeUnit, format_time
 
 #: Columns of a table, unless it has those of the graph's own rows.
 _COLUMNS = ("id", "cutoff")
@@ -28,7 +28,6 @@ _ALLOWED = (
 )
 #: Microseconds of a day, in which dates and times of a text are read.
 _DAY_US = UNITS_PER_DAY["us"]
-_LATEST = np.iinfo(np.int64).max
 
 
 def select_rows(
@@ -179,18 +178,11 @@ def _check_begun(cutoffs: Int64Array, graph: Graph, option: str) -> None:
     """Raise ConfigError if a cut-off is before all times of edges and vertices."""
     times = graph.times
     assert times is not None
-    arrays = [times.edges, *(() if times.vertices is None else (times.vertices,))]
-    firsts = [array[array != NO_TIME].min(initial=_LATEST) for array in map(np.asarray, arrays)]
-    early = cutoffs < min(firsts)
-    if min(firsts) < _LATEST and early.any():
+    first = times.first
+    early = np.zeros(len(cutoffs), np.bool_) if first is None else cutoffs < first
+    if first is not None and early.any():
         raise ConfigError(
             f"{option}: {int(early.sum()):,} of {len(cutoffs):,} cut-offs are before "
-            f"{graph.name} begins, such as {_text(int(cutoffs[early][0]), times.unit)}; its first "
-            f"time is {_text(int(min(firsts)), times.unit)}"
+            f"{graph.name} begins, such as {format_time(int(cutoffs[early][0]), times.unit)}; its "
+            f"first time is {format_time(first, times.unit)}"
         )
-
-
-def _text(time: int, unit: TimeUnit) -> str:
-    """Return a time as a date, or a step as a number."""
-    code: Any = {"day": "D"}.get(unit, unit)
-    return str(time) if unit == "step" else str(np.datetime64(time, code))

@@ -18,15 +18,12 @@ from gnnscale.core import (
     check_choice,
     pyarrow,
 )
-from gnnscale.graph import TimeUnit
+from gnnscale.graph import DATE_CODES, TimeUnit
 from gnnscale.nn import TrainableModel
 from gnnscale.run.checkpoint.input_schema import InputSchema
 
 #: Outputs that ``answer`` computes from logits.
 ANSWERS = ("classes", "probabilities", "logits")
-
-#: Codes of units in NumPy, where they differ from those of ``TimeUnit``.
-_CODES = {"day": "D"}
 
 #: Name of the rows of a hidden layer.
 EMBEDDINGS = "embeddings"
@@ -184,7 +181,7 @@ class CutoffIds(RowIds):
         cutoffs = self.cutoffs[first : first + count]
         if self.unit == "step":
             return {"id": self.slice(first, count), "cutoff": cutoffs}
-        dates = pyarrow.array(cutoffs.astype(f"datetime64[{_CODES.get(self.unit, self.unit)}]"))
+        dates = pyarrow.array(cutoffs.astype(f"datetime64[{DATE_CODES[self.unit]}]"))
         return {"id": self.slice(first, count), "cutoff": dates}
 
     def array(self, first: int, count: int) -> Array:

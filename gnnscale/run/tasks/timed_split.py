@@ -9,9 +9,9 @@ import numpy as np
 from gnnscale.core import ConfigError, GraphError, Int64Array, IntArray, brief
 from gnnscale.core.artifact import ArrayEntry, artifact_type, digest
 from gnnscale.core.artifact.npy import write_array
-from gnnscale.data.time_split import format_time, parse_time
+from gnnscale.data.time_split import parse_time
 from gnnscale.data.validation import check_ids
-from gnnscale.graph import NO_TIME, Graph, Origin, Relation
+from gnnscale.graph import NO_TIME, Graph, Origin, Relation, format_time
 from gnnscale.ops import draw_of_pairs
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
 from gnnscale.run.tasks import edge_structure as structure
