@@ -24,6 +24,7 @@ from gnnscale.run.checkpoint.file import (
     max_bytes,
     read_checkpoint,
 )
+from gnnscale.run.checkpoint.fit_types import check_types
 from gnnscale.run.checkpoint.input_schema import InputSchema, read_input_schema
 from gnnscale.run.checkpoint.resume import graph_identity
 from gnnscale.run.config import RunConfig
@@ -225,6 +226,7 @@ def open_other(
     types = trained.signature.types
     if graph.types is not None or (types is not None and types.schema.is_homogeneous):
         graph = read_by_type(run.model, graph, seed=None)
+        check_types(graph, types, trained.signature.graph)
     if learned_rows(run.features, graph) is not None:
         raise _learns_rows(trained.signature)
     graph = graph_read(run.task_inputs, trained.signature.fitted(graph, unseen=unseen))

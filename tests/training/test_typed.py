@@ -10,6 +10,7 @@ from typed_graphs import shop
 
 import gnnscale
 from gnnscale.core import ConfigError
+from gnnscale.data.typed_arrays import from_typed_arrays
 from gnnscale.inference.evaluate import evaluate
 from gnnscale.inference.export.predict import PredictConfig, predict
 from gnnscale.partition import make_partition, read_partition
@@ -143,6 +144,10 @@ def test_rows_of_types_without_features(launched, tmp_path, store) -> None:
         assert run.result.test_metric > 0.8
         other = gnnscale.load(tmp_path / rows).predict(graph=shop(num_users=50))
         assert other.shape == (50,)
+    known = {("user", "knows", "user"): (np.array([0]), np.array([1]))}
+    another = from_typed_arrays({"user": None}, known, num_vertices={"user": 2})
+    with one_line("has the vertex types user, and the run was trained on"):
+        gnnscale.load(tmp_path / "degrees").predict(graph=another)
     learned = launched(tmp_path / "learned", *common(store, "model=rgcn"))
     assert np.isfinite(learned.losses).all()
     with one_line("the run has learned rows for vertices of shop"):

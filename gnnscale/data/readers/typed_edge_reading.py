@@ -26,7 +26,7 @@ from gnnscale.data.readers.edge_reading import (
 )
 from gnnscale.data.readers.table_options import ColumnOptions
 from gnnscale.data.readers.typed_edge_features import EdgeFeatureFile
-from gnnscale.data.tables.batch import Batch, null_mask
+from gnnscale.data.tables.batch import Batch, is_text, null_mask
 from gnnscale.data.tables.table import Table, mapped
 from gnnscale.data.tables.time_columns import TimeColumn
 from gnnscale.data.tables.vertex_ids import IdMap, csv_id_type, max_id_bytes
@@ -133,7 +133,7 @@ def unknown_ids(edges: Sequence[EdgeTable], ids: Mapping[str, TypeIds]) -> dict[
     """Return by vertex type the sorted ids that stand only in the edges, Arrow arrays, in a pass.
 
     They are of the types whose policy is ``vertices``. GraphError: a column holds no id of a type
-    that has a table, or unknown ids take too much memory.
+    that has a table, or an id of another type; or unknown ids take too much memory.
     """
     max_bytes = max_id_bytes(sum(files.total_bytes(edge.table.paths) for edge in edges))
     collectors = {
@@ -145,7 +145,33 @@ def unknown_ids(edges: Sequence[EdgeTable], ids: Mapping[str, TypeIds]) -> dict[
         ends = [(name, column) for name, column in edge.ends if name in collectors]
         if ends:
             _collect(edge, ends, ids, collectors)
-    return {name: collector.finish() for name, collector in collectors.items()}
+    unknown = {name: collector.finish() for name, collector in collectors.items()}
+    for name, ids_of in unknown.items():
+        if len(ids_of) and ids[name].has_table:
+            _check_other_types(ids_of, ids[name], ids)
+    return unknown
+
+
+def _check_other_types(unknown: Any, own: TypeIds, ids: Mapping[str, TypeIds]) -> None:
+    """Raise GraphError if ``unknown``, texts that are no ids of ``own``, are ids of another type.
+
+    Types that share ids, as those that count from 0 do, are not compared.
+    """
+    is_in, known = pyarrow.compute.is_in, own.id_map.all_ids()
+    for other in ids.values():
+        if other is own or not other.has_table or not is_text(unknown.type):
+            continue
+        others = other.id_map.all_ids()
+        if not is_text(others.type) or pyarrow.compute.any(is_in(known, others)).as_py():
+            continue
+        wrong = unknown.filter(is_in(unknown, others))
+        if len(wrong):
+            raise GraphError(
+                f"edges: {len(wrong):,} ids such as {brief(repr(wrong[0].as_py()))} stand for "
+                f"vertices of {brief(own.vertex_type)} and are ids of {brief(other.vertex_type)}; "
+                "dataset.ends names the columns of each edge type, dataset.unknown_ids=drop "
+                "leaves out such edges"
+            )
 
 
 def _collect(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from one_line import one_line
 
 from gnnscale.core import ConfigError, GraphError
 from gnnscale.data import TypedTables, read_classes, read_ids, verify_store
@@ -301,6 +302,18 @@ def test_edges_within_a_type_keep_their_direction(shop: Any) -> None:
         "user-likes-user": [[], [0], [0, 0], []],
         "user-rev_likes-user": [[1, 2, 2], [], [], []],
     }
+
+
+def test_ids_of_another_type_are_refused(shop: Any) -> None:
+    """The third order is of two users; types that share an id are not compared."""
+    orders = "user,item\nann,tea\nbob,tea\ncid,ann\n"
+    tables = {"items": "id,price\ntea,1\ncup,2\n", "orders": orders}
+    message = "edges: 1 ids such as 'ann' stand for vertices of item and are ids of user"
+    with one_line(message, error=GraphError):
+        shop(**tables).open()
+    assert shop(**tables, unknown_ids="drop").open().num_edges == 4
+    tables["items"] += "bob,3\n"
+    assert shop(**tables).open().num_edges == 6
 
 
 STRANGE = ORDERS + "eve,10,1\nann,99,1\n"
