@@ -320,12 +320,38 @@ class MeanSquaredError(LossConfig):
         check_labels("loss=mean_squared_error", graph, "regression")
 
         def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-            is_known = ~targets.isnan()
-            # NaN is replaced before it is masked: 0 times NaN would be a gradient of NaN.
-            squares = (outputs - targets.nan_to_num()).square() * is_known
-            return (squares.sum(1) / is_known.sum(1).clamp(min=1)).mean()
+            return _mean_of_known(_differences(outputs, targets).square(), targets)
 
         return loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanAbsoluteError(LossConfig):
+    """Mean absolute error, for labels that are numbers; outliers move it less than squares.
+
+    Means are those of ``MeanSquaredError``.
+    """
+
+    def build(self, graph: SplitLabels) -> Loss:
+        """Return the loss function; ConfigError: the labels are no floating-point numbers."""
+        check_labels("loss=mean_absolute_error", graph, "regression")
+
+        def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+            return _mean_of_known(_differences(outputs, targets).abs(), targets)
+
+        return loss
+
+
+def _differences(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return outputs minus targets; an unknown target counts as 0."""
+    # NaN is replaced before it is masked: 0 times NaN would be a gradient of NaN.
+    return outputs - targets.nan_to_num()
+
+
+def _mean_of_known(errors: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean over vertices of the mean of ``errors`` of their known targets."""
+    is_known = ~targets.isnan()
+    return ((errors * is_known).sum(1) / is_known.sum(1).clamp(min=1)).mean()
 
 
 _LOSS_BY_KIND: dict[str, type[LossConfig]] = {
@@ -337,8 +363,13 @@ _LOSS_BY_KIND: dict[str, type[LossConfig]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class AutoLoss(LossConfig):
-    """Loss by kind of labels: cross-entropy, binary cross-entropy, or mean squared error."""
+    """Loss by kind of labels: cross-entropy, binary cross-entropy, or mean squared error.
+
+    It is the mean absolute error of labels whose metric is ``mae``.
+    """
 
     def build(self, graph: SplitLabels) -> Loss:
         """Return the loss function for the graph's kind of labels."""
+        if label_kind(graph.labels) == "regression" and graph.metric == "mae":
+            return MeanAbsoluteError().build(graph)
         return _LOSS_BY_KIND[label_kind(graph.labels)]().build(graph)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: How the outputs of the edge types that end at a vertex type are combined, by feature.
 COMBINATIONS = ("sum", "mean", "max")
+#: What a vertex gets of the rows of its in-neighbors by an edge type.
+RSAGE_AGGREGATORS = ("mean", "sum")
 #: Largest number of bases: the largest number of edge types.
 _MAX_BASES = 1024
 
@@ -188,19 +190,24 @@ class RSAGE(TypedModel):
     Attributes:
         combine: one of ``COMBINATIONS``: how the messages of the edge types that end at a vertex
             type are combined.
+        aggregator: one of ``RSAGE_AGGREGATORS``: ``mean`` of the in-neighbors' rows by an edge
+            type, or their ``sum``, which tells how many there are.
     """
 
     combine: str = "sum"
+    aggregator: str = "mean"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("model.combine", self.combine, COMBINATIONS)
+        check_choice("model.aggregator", self.aggregator, RSAGE_AGGREGATORS)
 
     def layer(self, schema: GraphSchema, num_out: int, *, last: bool) -> TypedLayer:
         """Build a relational GraphSAGE layer from ``hidden`` to ``num_out`` features."""
         from gnnscale.nn.typed.relational import RSAGELayer
 
-        return RSAGELayer(schema, self.hidden, num_out, combine=self.combine)
+        options = {"combine": self.combine, "aggregator": self.aggregator}
+        return RSAGELayer(schema, self.hidden, num_out, **options)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from gnnscale.nn.losses import (
     BinaryCrossEntropy,
     CrossEntropy,
     CustomLoss,
+    MeanAbsoluteError,
     MeanSquaredError,
     label_kind,
 )
@@ -175,3 +177,20 @@ def test_unknown_numbers_are_left_out_by_hand(labeled):
     value.backward()
     expected = torch.tensor([[4.0, 0.0], [0.0, -1.0], [0.0, 0.0]]) / 3
     torch.testing.assert_close(outputs.grad, expected)
+
+
+def test_absolute_errors_skip_unknown_numbers(labeled):
+    outputs = torch.tensor([[3.0, 5.0], [1.0, -1.0]], requires_grad=True)
+    targets = torch.tensor([[1.0, torch.nan], [1.0, 2.0]])
+    value = MeanAbsoluteError().build(labeled(targets.numpy(), 2))(outputs, targets)
+    assert value.item() == pytest.approx((2 + 3 / 2) / 2)
+    value.backward()
+    torch.testing.assert_close(outputs.grad, torch.tensor([[0.5, 0.0], [0.0, -0.25]]))
+
+
+def test_labels_whose_metric_is_mae_have_absolute_errors(labeled):
+    outputs, targets = torch.tensor([[3.0]]), torch.tensor([[1.0]])
+    rows = labeled(targets.numpy(), 1)
+    assert AutoLoss().build(rows)(outputs, targets).item() == 4
+    of_rows = SimpleNamespace(labels=rows.labels, name="rows", metric="mae")
+    assert AutoLoss().build(of_rows)(outputs, targets).item() == 2

@@ -9,6 +9,7 @@ from gnnscale.nn import HGT, RGAT, RGCN, RSAGE
     [
         (RGCN, {"num_bases": 0}, "model.num_bases=0"),
         (RSAGE, {"combine": "cat"}, "model.combine=cat"),
+        (RSAGE, {"aggregator": "pool"}, "model.aggregator=pool"),
         (RGAT, {"num_heads": 3}, "model.num_heads=3: expected a divisor of model.hidden=256"),
         (HGT, {"hidden": 4}, "model.num_heads=8: expected a divisor of model.hidden=4"),
         (HGT, {"norm": "graph"}, "model.norm=graph"),

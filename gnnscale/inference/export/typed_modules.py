@@ -246,7 +246,8 @@ def _conv(layer: TypedLayer) -> tuple[str, list[str]]:
             ["HGTConv"],
         )
     if isinstance(layer, RSAGELayer):
-        conv = f"SAGEConv({(width, width)}, {width_out})"
+        aggregator = ', aggr="sum"' if layer.sums else ""
+        conv = f"SAGEConv({(width, width)}, {width_out}{aggregator})"
     else:
         assert isinstance(layer, RGATLayer)
         conv = f"GATConv({(width, width)}, {layer.width}, heads={layer.num_heads}, "

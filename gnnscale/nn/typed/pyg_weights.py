@@ -66,7 +66,8 @@ def _module(layer: TypedLayer, schema: GraphSchema) -> Any:
     if isinstance(layer, RGCNLayer):
         return _rgcn_module(layer)
     if isinstance(layer, RSAGELayer):
-        convs = {triple: SAGEConv(widths, layer.width_out) for triple in triples}
+        aggregator = "sum" if layer.sums else "mean"
+        convs = {triple: SAGEConv(widths, layer.width_out, aggregator) for triple in triples}
         return HeteroConv(convs, aggr=layer.combine)
     if isinstance(layer, RGATLayer):
         options = {"heads": layer.num_heads, "concat": not layer.average}

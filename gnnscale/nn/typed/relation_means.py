@@ -23,21 +23,29 @@ from gnnscale.sampling import Block
 
 @dataclass(frozen=True, kw_only=True)
 class RelationMean:
-    """Mean over the edges of one edge type, times a factor."""
+    """Mean or sum over the edges of one edge type, times a factor."""
 
     source: int  #: number of the source vertex type
     block: Block  #: the edges
-    scale: Float32Array  #: ``[num_dst]``, the factor divided by the number or weight of edges
-    #: ``[num_dst]``, the factor; 0 for a destination without edges, or with weights of 0
+    #: ``[num_dst]``, the factor, of a mean divided by the number or weight of edges
+    scale: Float32Array
+    #: ``[num_dst]``, what one and the same row of all sources is multiplied with: of a mean the
+    #: factor; of a sum the factor times the number or weight of edges; 0 without edges or weight
     share: Float32Array
 
     @classmethod
-    def of(cls, source: int, block: Block, factor: float) -> "RelationMean":
-        """Return the mean over ``block``, by edge weights if it has such, times ``factor``."""
+    def of(cls, source: int, block: Block, factor: float, *, sums: bool = False) -> "RelationMean":
+        """Return the mean over ``block``, by edge weights if it has such, times ``factor``.
+
+        ``sums``: the sum, times edge weights if it has such.
+        """
         divisors = mean_divisors(block, None)
-        scale = np.float32(factor) / divisors
-        has_mean = (np.diff(block.indptr) > 0) & (divisors > np.finfo(np.float32).tiny)
-        return cls(source=source, block=block, scale=scale, share=has_mean * np.float32(factor))
+        has_rows = (np.diff(block.indptr) > 0) & (divisors > np.finfo(np.float32).tiny)
+        if sums:
+            scale, share = np.full(block.num_dst, factor, np.float32), has_rows * divisors * factor
+        else:
+            scale, share = np.float32(factor) / divisors, has_rows * factor
+        return cls(source=source, block=block, scale=scale, share=share.astype(np.float32))
 
     def write(self, rows: SourceRows, *, out: Tensor, num_threads: int) -> None:
         """Write the means of the sources' ``rows`` to ``out``, ``[num_dst, width]``."""

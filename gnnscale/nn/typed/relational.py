@@ -22,6 +22,8 @@ class RelationalLayer(TypedLayer):
     #: How edge types are combined: ``sum``; ``mean``, over the edge types that end at v's type; or
     #: ``max``, by feature, over them.
     combine: str = "sum"
+    #: Whether the sum over the sampled in-neighbors takes the place of the mean.
+    sums: bool = False
 
     def root_weights(self) -> Sequence[Tensor]:
         """Return W_t of each vertex type, ``[width_out, width_in]``; subclasses define it."""
@@ -55,10 +57,7 @@ class RelationalLayer(TypedLayer):
                 MeanColumns(
                     vertex_type=vertex_type,
                     num_dst=block.dst_sizes[vertex_type] if part or not position else 0,
-                    means=tuple(
-                        RelationMean.of(self.sources[number], block.relations[number], 1.0)
-                        for number in part
-                    ),
+                    means=tuple(self._aggregation(number, block) for number in part),
                 )
                 for vertex_type, part in enumerate(numbers)
             ]
@@ -153,7 +152,7 @@ class RelationalLayer(TypedLayer):
         for vertex_type in range(self.num_types):
             factor = 1 / max(1, len(self.incoming[vertex_type])) if self.combine == "mean" else 1.0
             means = tuple(
-                RelationMean.of(self.sources[number], block.relations[number], factor)
+                self._aggregation(number, block, factor)
                 for number in self.active(vertex_type, block)
             )
             columns.append(
@@ -165,6 +164,11 @@ class RelationalLayer(TypedLayer):
                 )
             )
         return columns
+
+    def _aggregation(self, number: int, block: TypedBlock, factor: float = 1.0) -> RelationMean:
+        """Return the mean or sum over the edges of the edge type ``number``, times ``factor``."""
+        source, edges = self.sources[number], block.relations[number]
+        return RelationMean.of(source, edges, factor, sums=self.sums)
 
 
 def _side_by_side(
@@ -222,15 +226,22 @@ class RGCNLayer(RelationalLayer):
 class RSAGELayer(RelationalLayer):
     """GraphSAGE with weights for each edge type, and a bias for each vertex type.
 
-    ``combine`` says how edge types are combined; the own row and the bias are added once.
+    ``combine`` says how edge types are combined; the own row and the bias are added once. With the
+    ``aggregator`` ``sum``, rows of in-neighbors are added in place of their mean.
     """
 
     def __init__(
-        self, schema: GraphSchema, width_in: int, width_out: int, *, combine: str = "sum"
+        self,
+        schema: GraphSchema,
+        width_in: int,
+        width_out: int,
+        *,
+        combine: str = "sum",
+        aggregator: str = "mean",
     ) -> None:
         """Build a layer with weights by Glorot's rule, over own rows and means side by side."""
         super().__init__(schema, width_in, width_out)
-        self.combine = combine
+        self.combine, self.sums = combine, aggregator == "sum"
         #: for each vertex type a layer over own rows and the means of each edge type that ends here
         self.linears = nn.ModuleList(
             nn.Linear((1 + len(edge_types)) * width_in, width_out) for edge_types in self.incoming

@@ -24,6 +24,7 @@ LAYERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "rsage": (RSAGELayer, {}),
     "rsage_mean": (RSAGELayer, {"combine": "mean"}),
     "rsage_max": (RSAGELayer, {"combine": "max"}),
+    "rsage_sums": (RSAGELayer, {"aggregator": "sum"}),
     "rgat": (RGATLayer, {"num_heads": 2, "average": False}),
     "rgat_last": (RGATLayer, {"num_heads": 3, "average": True}),
     "rgat_edges": (RGATLayer, {"num_heads": 2, "average": False, "edge_widths": 3}),

@@ -22,13 +22,13 @@ ROWS = [
 ]
 
 
-def dense_mean(block: Block) -> torch.Tensor:
-    """Return the matrix of a block's (weighted) mean, destination by source."""
+def dense_mean(block: Block, *, sums: bool = False) -> torch.Tensor:
+    """Return the matrix of a block's (weighted) mean or sum, destination by source."""
     weights = np.ones(block.num_edges) if block.edge_weights is None else block.edge_weights
     matrix = torch.zeros(block.num_dst, block.num_src, dtype=torch.float64)
     at = tuple(edge_index(block).flip(0))
     matrix = matrix.index_put(at, torch.from_numpy(weights).double(), accumulate=True)
-    return matrix / matrix.sum(1, keepdim=True).clamp(min=1e-30)
+    return matrix if sums else matrix / matrix.sum(1, keepdim=True).clamp(min=1e-30)
 
 
 def all_gradients(out: torch.Tensor, of: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -43,7 +43,8 @@ def dense(layer, rows, block: TypedBlock) -> list[torch.Tensor]:
         out = rows[number][: block.dst_sizes[number]] @ own.t() + layer.biases()[number]
         incoming = layer.incoming[number]
         for edge_type in incoming:
-            x = dense_mean(block.relations[edge_type]) @ rows[layer.sources[edge_type]]
+            matrix = dense_mean(block.relations[edge_type], sums=layer.sums)
+            x = matrix @ rows[layer.sources[edge_type]]
             message = x @ layer.relation_weights()[edge_type].t()
             out = out + message / (len(incoming) if layer.combine == "mean" else 1)
         outputs.append(out)
@@ -66,6 +67,9 @@ def test_weights_of_zero_give_no_mean() -> None:
         vertex_type=0, num_dst=2, means=(RelationMean.of(1, block, 1.0),), has_shares=True
     )
     assert columns.build(ROWS, num_threads=1).tolist() == [[1, 2, 1, 5.5, 1], [3, 4, 1, 0, 0]]
+    sums = RelationMean.of(1, block, 0.5, sums=True)
+    columns = MeanColumns(vertex_type=0, num_dst=2, means=(sums,), has_shares=True)
+    assert columns.build(ROWS, num_threads=1).tolist() == [[1, 2, 1, 11, 2], [3, 4, 1, 0, 0]]
 
 
 def test_gradients_are_finite_differences() -> None:
@@ -95,6 +99,7 @@ def test_gradients_are_finite_differences() -> None:
         (RGCNLayer, {"num_bases": 2}),
         (RSAGELayer, {}),
         (RSAGELayer, {"combine": "mean"}),
+        (RSAGELayer, {"aggregator": "sum"}),
     ],
 )
 @settings(max_examples=20)
@@ -114,13 +119,20 @@ def test_layers_are_products_of_matrices(layer, options, schema, weighs) -> None
                 assert_near(one, other)
 
 
-@pytest.mark.parametrize("layer", [RGCNLayer, RSAGELayer])
+@pytest.mark.parametrize(
+    ("layer", "options"),
+    [
+        (RGCNLayer, {}),
+        (RSAGELayer, {"combine": "mean"}),
+        (RSAGELayer, {"combine": "mean", "aggregator": "sum"}),
+    ],
+)
 @pytest.mark.parametrize("weighs", [False, True])
 @pytest.mark.parametrize("learned_types", [(), (0, 2), (1,), (2,)])
-def test_means_are_encoded_as_rows_are(layer, weighs, learned_types) -> None:
+def test_means_are_encoded_as_rows_are(layer, options, weighs, learned_types) -> None:
     """Also where vertices lack neighbors, whose mean the encoder's bias does not enter."""
     widths = (3, 4, 3, 2)
-    built = layer(SCHEMA, 8, 5, **({"combine": "mean"} if layer is RSAGELayer else {}))
+    built = layer(SCHEMA, 8, 5, **options)
     encoders = torch.nn.ModuleList(torch.nn.Linear(width, 8) for width in widths)
     block = typed_sampler(SCHEMA, [2, 2]).sample(SEEDS, 0).blocks[0]
     block = weighted(block) if weighs else block

@@ -57,6 +57,12 @@ def test_rsage_by_hand(combine, message) -> None:
     assert b.tolist() == [[100 + 1 * 7 + message]]
 
 
+@pytest.mark.parametrize(("combine", "message"), [("sum", 2 * 6 + 3 * 7), ("max", 3 * 7)])
+def test_rsage_adds_rows_by_hand(combine, message) -> None:
+    _, b = numbers(RSAGELayer(PAIR, 1, 1, combine=combine, aggregator="sum"))(ROWS, tiny())
+    assert b.tolist() == [[100 + 1 * 7 + message]]
+
+
 def test_edge_types_without_edges_count_in_the_maximum() -> None:
     block = replace(tiny(), relations=(lists([0, 2], [0, 1], 2), lists([0, 0], [], 1)))
     layer = numbers(RSAGELayer(PAIR, 1, 1, combine="max"))
