@@ -8,7 +8,7 @@ from gnnscale.core import GraphError, Int64Array, brief
 from gnnscale.data import array_inputs, validation
 from gnnscale.data.labels import Labels, read_labels
 from gnnscale.data.time_inputs import TimeValues, common_unit, read_times
-from gnnscale.graph import NO_TIME, ROW_METRICS, Graph, GraphTimes, Split, TaskRows
+from gnnscale.graph import ROW_METRICS, Graph, GraphTimes, Split, TaskRows, format_time
 
 _PARTS = ("train", "valid", "test")
 
@@ -79,11 +79,11 @@ def _cutoffs(rows: TaskRows, count: int, times: GraphTimes, source: str) -> Int6
     cutoffs = read_times(rows.cutoffs, count, f"{source}: cut-offs")
     of_graph = TimeValues(times.edges, times.unit)
     common_unit({"the graph": of_graph, "cut-offs": cutoffs}, times.unit, source)
-    present = times.edges[times.edges != NO_TIME]
-    if count and len(present) and cutoffs.values.max() < present.min():
+    first = times.first
+    if count and first is not None and (last := int(cutoffs.values.max())) < first:
         raise GraphError(
-            f"{source}: cut-offs: expected from {present.min()} on, the first time of an edge, got "
-            f"at most {cutoffs.values.max()}; both count {times.unit}"
+            f"{source}: cut-offs: expected from {format_time(first, times.unit)} on, the first "
+            f"time of the graph, got at most {format_time(last, times.unit)}"
         )
     return cutoffs.values
 
