@@ -25,6 +25,9 @@ JUMPING = ("none", "cat", "max")
 #: Feature rows of vertex types without features.
 WITHOUT_FEATURES = ("learned", "degrees", "constant")
 
+#: Encoders of the features of a vertex type.
+ENCODERS = ("linear", "normalized")
+
 #: Encodings of the time from a vertex's own to the cut-off, in days.
 TIME_ENCODINGS = ("none", "sinusoidal", "linear")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from gnnscale.core import check_choice, check_range
 from gnnscale.graph import GraphSchema
 from gnnscale.nn.model_config import (
+    ENCODERS,
     MAX_HIDDEN,
     NORMS,
     TIME_ENCODINGS,
@@ -36,7 +37,7 @@ _MAX_BASES = 1024
 class TypedModel(ModelConfig):
     """Stack of layers over a graph with types of vertices and edges.
 
-    A linear encoder for each vertex type comes first, from its features to ``hidden``.
+    An encoder for each vertex type comes first, from its features to ``hidden``.
 
     Attributes:
         hidden: features of the hidden layers.
@@ -50,6 +51,8 @@ class TypedModel(ModelConfig):
             in the steps that read it, with the optimizer's weight decay; ``degrees``, logarithms
             of their degrees by edge type; or ``constant``, a one. None: learned rows, but degrees
             for a type of more than 10 million vertices.
+        encoder: one of ``ENCODERS``: ``linear``, or ``normalized``: two products, with layer
+            normalization and ReLU between them, for features beyond those of training.
         time_encoding: one of ``TIME_ENCODINGS``: encoding of the days from a vertex's time to the
             cut-off, which is added to the encoded features of types with times. None: sinusoidal,
             if task rows have cut-offs.
@@ -66,6 +69,7 @@ class TypedModel(ModelConfig):
     norm: str = "none"
     residual: bool = False
     without_features: str | None = None
+    encoder: str = "linear"
     time_encoding: str | None = None
 
     def __post_init__(self) -> None:
@@ -74,6 +78,7 @@ class TypedModel(ModelConfig):
             check_choice("model.time_encoding", self.time_encoding, TIME_ENCODINGS)
         if self.without_features is not None:
             check_choice("model.without_features", self.without_features, WITHOUT_FEATURES)
+        check_choice("model.encoder", self.encoder, ENCODERS)
         check_range("model.hidden", self.hidden, 1, MAX_HIDDEN)
         check_dropout(self.dropout)
         check_choice("model.norm", self.norm, NORMS)
@@ -148,6 +153,7 @@ class TypedModel(ModelConfig):
             dropout=self.dropout,
             residual=self.residual,
             activates_inputs=self.activates_inputs,
+            encoder=self.encoder,
         )
 
     def build(self, *, num_features: int, num_classes: int, num_edge_features: int = 0) -> TypedGNN:

@@ -13,6 +13,7 @@ from gnnscale.nn import HGT, RGAT, RGCN, RSAGE
         (RGAT, {"num_heads": 3}, "model.num_heads=3: expected a divisor of model.hidden=256"),
         (HGT, {"hidden": 4}, "model.num_heads=8: expected a divisor of model.hidden=4"),
         (HGT, {"norm": "graph"}, "model.norm=graph"),
+        (HGT, {"encoder": "mlp"}, "model.encoder=mlp"),
         (RGCN, {"hidden": 0}, "model.hidden=0"),
         (RSAGE, {"dropout": 1.0}, "model.dropout=1.0"),
         (HGT, {"edge_features": True}, "model.edge_features=true"),

@@ -28,6 +28,15 @@ model = options.build_typed(schema=schema, widths={widths}, num_classes={num_cla
 model.load_state_dict(load_file({file}))
 """
 
+#: Expressions of encoders from ``width`` features.
+_ENCODERS = {
+    "linear": "nn.Linear(width, {hidden})",
+    "normalized": (
+        "nn.Sequential(nn.Linear(width, {hidden}), nn.LayerNorm({hidden}), nn.ReLU(), "
+        "nn.Linear({hidden}, {hidden}))"
+    ),
+}
+
 _PYG = """\
 {torch}\
 from safetensors.torch import load_file
@@ -42,7 +51,7 @@ edge_types = {edges}
 {before}class {name}(nn.Module):
     def __init__(self):
         super().__init__()
-        self.encoders = nn.ModuleList(nn.Linear(width, {hidden}) for width in widths.values())
+        self.encoders = nn.ModuleList({encoder} for width in widths.values())
         self.convs = nn.ModuleList(
             [
 {convs}
@@ -207,7 +216,7 @@ class TypedProgram:
             torch="import torch\n" if is_rgcn else "",
             before=_MERGED if is_rgcn else "",
             name=config.name,
-            hidden=config.hidden,
+            encoder=_ENCODERS[config.encoder].format(hidden=config.hidden),
             convs="\n".join(f"                {text}," for text, _ in convs),
             norm=NORM_MODULES[config.norm].replace("width", str(config.hidden)),
             num_norms=len(self.model.norms),

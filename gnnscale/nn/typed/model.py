@@ -14,17 +14,19 @@ from gnnscale.nn.conv.linear import Degrees, linear
 from gnnscale.nn.cost import LayerCost
 from gnnscale.nn.functional import Activation, relu_dropout
 from gnnscale.nn.gnn import make_norm, normalize
+from gnnscale.nn.typed.encoders import make_encoder
 from gnnscale.nn.typed.layer import TypedLayer
 from gnnscale.nn.typed.relational import RelationalLayer
 from gnnscale.sampling import MiniBatch, TypedBlock, TypedMiniBatch
 
 
 class TypedGNN(TrainableModel):
-    """Linear encoders of each vertex type, then layers with norm, ReLU and dropout in between.
+    """Encoders of each vertex type, then layers with norm, ReLU and dropout in between.
 
     Types are numbers, their positions in the schema. Nothing comes between the encoders and the
-    first layer: a layer of means aggregates rows first, and multiplies them once. A model whose
-    layers have their own activation (``activates_inputs``) has ReLU after the encoders instead.
+    first layer: with linear ones, a layer of means aggregates rows first, and multiplies them once.
+    A model whose layers have their own activation (``activates_inputs``) has ReLU after the
+    encoders instead.
     """
 
     layers: nn.ModuleList
@@ -39,6 +41,7 @@ class TypedGNN(TrainableModel):
         dropout: float = 0.0,
         residual: bool = False,
         activates_inputs: bool = False,
+        encoder: str = "linear",
     ) -> None:
         """Stack ``layers``, input layer first.
 
@@ -51,6 +54,7 @@ class TypedGNN(TrainableModel):
             residual: whether a layer's input rows are added to its output before norm and
                 activation; the last layer without ``outputs`` adds none.
             activates_inputs: whether ReLU follows the encoders, and no layer.
+            encoder: one of ``ENCODERS``.
         """
         super().__init__()
         hidden, num_types = layers[0].width_in, layers[0].num_types
@@ -58,7 +62,9 @@ class TypedGNN(TrainableModel):
         self.widths = (hidden, *(layer.width_out for layer in layers[:-1]), num_outputs)
         self.input_widths = tuple(input_widths)
         self.layers = nn.ModuleList(layers)
-        self.encoders = nn.ModuleList(nn.Linear(width, hidden) for width in input_widths)
+        self.encoders = nn.ModuleList(
+            make_encoder(encoder, width, hidden) for width in input_widths
+        )
         #: Encoders of relative time by vertex type, identities of types without times; empty: none
         self.time_encoders = nn.ModuleList()
         self.outputs = nn.ModuleList(outputs)
@@ -71,9 +77,6 @@ class TypedGNN(TrainableModel):
         self.activates_inputs = activates_inputs
         self.uses_edge_weights = any(layer.uses_edge_weights for layer in layers)
         self.uses_edge_features = any(layer.uses_edge_features for layer in layers)
-        for encoder in self.encoders:
-            nn.init.xavier_uniform_(encoder.weight)  # type: ignore[arg-type]
-            nn.init.zeros_(encoder.bias)  # type: ignore[arg-type]
 
     @property
     def uses_ages(self) -> bool:
@@ -89,13 +92,15 @@ class TypedGNN(TrainableModel):
     def layer_costs(self) -> tuple[LayerCost, ...]:
         """Cost of each layer, input layer first; the encoders, of mean width, are in the first."""
         costs = [layer.cost for layer in self._typed_layers]
-        width, hidden = round(sum(self.input_widths) / len(self.input_widths)), self.widths[0]
+        width = max(1, round(sum(self.input_widths) / len(self.input_widths)))
+        hidden = self.widths[0]
+        second = () if self._has_linear_encoders else ((hidden, hidden),)
         costs[0] = replace(
             costs[0],
             changes_inputs=self.uses_ages,
-            width_in=max(width, 1),
+            width_in=width,
             message_width=hidden,
-            message_products=((max(width, 1), hidden),),
+            message_products=((width, hidden), *second),
             host_makes_edge_rows=False,
         )
         return tuple(costs)
@@ -159,7 +164,8 @@ class TypedGNN(TrainableModel):
 
         Encoded ``ages`` ``[n]`` in days are added, if any.
         """
-        encoded = linear(self.encoders[vertex_type], rows)  # type: ignore[arg-type]
+        encoder = self.encoders[vertex_type]
+        encoded: Tensor = linear(encoder, rows) if isinstance(encoder, nn.Linear) else encoder(rows)
         if ages is not None:
             encoded = encoded + self.time_encoders[vertex_type](ages)
         return encoded.relu() if self.activates_inputs else encoded
@@ -199,9 +205,13 @@ class TypedGNN(TrainableModel):
     def _means_layer(self, block: TypedBlock) -> RelationalLayer | None:
         """Return the first layer if it takes fewer products of means than of encoded rows."""
         layer = self.layers[0]
-        if isinstance(layer, RelationalLayer) and layer.encodes_means(self.input_widths, block):
-            return layer
-        return None
+        if not (isinstance(layer, RelationalLayer) and self._has_linear_encoders):
+            return None
+        return layer if layer.encodes_means(self.input_widths, block) else None
+
+    @property
+    def _has_linear_encoders(self) -> bool:
+        return all(isinstance(encoder, nn.Linear) for encoder in self.encoders)
 
     def _connect(self, index: int, rows: Sequence[Tensor], out: list[Tensor]) -> list[Tensor]:
         """Return output ``out`` of layer ``index`` with the residual added, and normalized."""

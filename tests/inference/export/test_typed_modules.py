@@ -25,6 +25,8 @@ MODELS: list[TypedModel] = [
     RGAT(hidden=8, num_layers=2, num_heads=2, edge_features=False),
     RGAT(hidden=8, num_layers=2, num_heads=2, combine="max"),
     RSAGE(hidden=8, num_layers=2, combine="max", aggregator="sum"),
+    RSAGE(hidden=8, num_layers=2, encoder="normalized"),
+    HGT(hidden=8, num_layers=2, num_heads=2, encoder="normalized"),
     HGT(hidden=8, num_layers=2, num_heads=2, norm="layer", residual=True),
 ]
 

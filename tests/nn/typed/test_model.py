@@ -30,6 +30,7 @@ MODELS = {
     "rsage": RSAGE(hidden=16, residual=True),
     "rgat": RGAT(hidden=16, num_heads=4, norm="layer", residual=True),
     "hgt": HGT(hidden=16, num_heads=4),
+    "normalized": RSAGE(hidden=16, encoder="normalized"),
 }
 all_models = pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)
 
