@@ -17,10 +17,10 @@ from gnnscale.data.readers.musae import Musae
 from gnnscale.data.readers.npz_benchmarks import GnnBenchmark, Heterophilous
 from gnnscale.data.readers.ogb import Mag240m, Ogb
 from gnnscale.data.readers.planetoid import Planetoid
-from gnnscale.data.readers.rel_f1 import RelF1
-from gnnscale.data.readers.relational import Relational
+from gnnscale.data.readers.relational.rel_f1 import RelF1
+from gnnscale.data.readers.relational.relational_tables import Relational
 from gnnscale.data.readers.tables import Tables
-from gnnscale.data.readers.typed_tables import TypedTables
+from gnnscale.data.readers.typed.typed_tables import TypedTables
 from gnnscale.data.source import GraphSource
 from gnnscale.data.splits import random_edge_split, random_split
 from gnnscale.data.storage.options import StoreOptions

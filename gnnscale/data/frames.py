@@ -14,7 +14,7 @@ from gnnscale.core import ConfigError, GraphError, brief, home, one_line, pyarro
 from gnnscale.core.artifact import files
 from gnnscale.data.array_inputs import type_name
 from gnnscale.data.readers.tables import Tables
-from gnnscale.data.readers.typed_tables import TypedTables
+from gnnscale.data.readers.typed.typed_tables import TypedTables
 from gnnscale.data.tables.table import Table
 from gnnscale.graph import Graph
 

@@ -21,7 +21,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TypedReader(StoredDataset):
+class TypedStoredDataset(StoredDataset):
     """Base of the readers of graphs with types, which are made in memory.
 
     A reader implements ``raw_files`` and ``read_graph``. The store is as ``Graph.save`` writes it,
@@ -48,7 +48,7 @@ class TypedReader(StoredDataset):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TypedDataset(TypedReader, DividedDataset):
+class TypedDataset(TypedStoredDataset, DividedDataset):
     """Base of the readers of graphs with types that a random draw may divide."""
 
     def _fill(self, folder: Path, records: Callable[[], list[RawFile]]) -> None:

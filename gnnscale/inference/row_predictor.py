@@ -136,8 +136,8 @@ def _by_cutoff(vertices: IntArray, cutoffs: Int64Array) -> tuple[TaskRows, IntAr
     """Return each vertex and cut-off once, by cut-off, and the position of each row among them."""
     (ids, times), positions = distinct_units(vertices, cutoffs)
     order = np.argsort(times, kind="stable")
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order))
     units = TaskRows(
         name="rows to predict",
         vertices=ids[order],
@@ -145,7 +145,7 @@ def _by_cutoff(vertices: IntArray, cutoffs: Int64Array) -> tuple[TaskRows, IntAr
         labels=np.full(len(order), -1),
         num_classes=0,
     )
-    return units, place[positions]
+    return units, ranks[positions]
 
 
 def all_allowed(sampler: SamplerConfig) -> NeighborSampling:

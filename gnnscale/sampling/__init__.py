@@ -33,7 +33,8 @@ from gnnscale.sampling.seed_order import (
     TwoStageOrder,
     labeled_vertices,
 )
-from gnnscale.sampling.timed import RowSampler, TimedSampler, TimeRule
+from gnnscale.sampling.time_rule import TimeRule
+from gnnscale.sampling.timed import RowSampler, TimedSampler
 from gnnscale.sampling.typed import TypedBlock, TypedMiniBatch, TypedSampler
 
 if TYPE_CHECKING:

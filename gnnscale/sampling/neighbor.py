@@ -18,7 +18,8 @@ from gnnscale.graph import Graph
 from gnnscale.ops import NativeSampler
 from gnnscale.sampling import minibatch
 from gnnscale.sampling.cutoff_edges import CutoffEdges
-from gnnscale.sampling.timed import Rule, TimedSampler, TimeRule, check_strategy
+from gnnscale.sampling.time_rule import Rule, TimeRule, check_strategy
+from gnnscale.sampling.timed import TimedSampler
 from gnnscale.sampling.typed import Draws, TypedSampler
 
 #: Largest fan-out with replacement, as in native code: so many are drawn whatever the degree.

@@ -8,7 +8,7 @@ import numpy as np
 from gnnscale.core import Array, GraphError, Int64Array, IntArray
 from gnnscale.graph import NO_TIME, Graph
 from gnnscale.sampling.minibatch import Block, MiniBatch
-from gnnscale.sampling.timed import TimeRule
+from gnnscale.sampling.time_rule import TimeRule
 from gnnscale.sampling.typed import TypedMiniBatch, ends_of
 
 #: Entries of lists that are compared at a time.

@@ -1,20 +1,11 @@
-"""Sampling as of cut-offs: rules of time, a sampler by them, and seeds that are rows of a task."""
+"""Sampling as of cut-offs: a sampler by a rule of time, and seeds that are rows of a task."""
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from dataclasses import replace
 
 import numpy as np
 
-from gnnscale.core import (
-    Array,
-    ConfigError,
-    Int32Array,
-    Int64Array,
-    IntArray,
-    brief,
-    check_choice,
-)
-from gnnscale.graph import NO_TIME, Graph
+from gnnscale.core import Array, ConfigError, Int32Array, Int64Array, IntArray
+from gnnscale.graph import Graph
 from gnnscale.ops import NativeSampler, SampledHop, TypedSample
 from gnnscale.sampling.cutoff_edges import CutoffEdges
 from gnnscale.sampling.minibatch import (
@@ -23,6 +14,8 @@ from gnnscale.sampling.minibatch import (
     prepare_weights,
     to_minibatch,
 )
+from gnnscale.sampling.time_checks import check_times
+from gnnscale.sampling.time_rule import TimeRule, check_strategy
 from gnnscale.sampling.typed import (
     Draws,
     Fanouts,
@@ -31,97 +24,6 @@ from gnnscale.sampling.typed import (
     fanouts_by_type,
     typed_blocks,
 )
-
-#: Bound of a source reached over an edge: its seed's cut-off, the edge's time, or a walk in time.
-Rule = Literal["seed", "destination", "walk"]
-Bound = Literal["inclusive", "strict"]
-Direction = Literal["backward", "forward"]
-Strategy = Literal["uniform", "last"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimeRule:
-    """Rule of the edges that sampling may reach: of time t, as of the cut-off c of a destination.
-
-    Edges have t <= c if the bound is inclusive, t < c if it is strict. With a window w they also
-    have t > c - w, or t >= c - w if the bound is strict: an interval of length w. Lists without
-    times have no bounds.
-
-    Attributes:
-        rule: cut-off of a source. ``seed``: its destination's, hence that of the seed.
-            ``destination``: the time of the edge. ``walk``: times along the walk from a seed do
-            not ascend (``backward``: the cut-off is the time of the edge), or do not descend
-            (``forward``: the cut-off is the seed's, and times are those of the edge before or
-            later); strictly so if the bound is strict.
-        bound: whether the time of the cut-off itself is allowed. None: ``strict`` for
-            ``destination``, else ``inclusive``.
-        direction: direction of ``walk``.
-        window: length of the allowed interval in the graph's unit of time, at least 1. None: all
-            of the past.
-        strategy: ``uniform`` draws among the allowed edges; ``last`` takes the newest.
-    """
-
-    rule: Rule = "seed"
-    bound: Bound | None = None
-    direction: Direction = "backward"
-    window: int | None = None
-    strategy: Strategy = "uniform"
-
-    def __post_init__(self) -> None:
-        check_choice("sampler.time", self.rule, get_args(Rule))
-        check_choice("sampler.bound", self.bound or "strict", get_args(Bound))
-        check_choice("sampler.direction", self.direction, get_args(Direction))
-        check_choice("sampler.strategy", self.strategy, get_args(Strategy))
-        if self.direction == "forward" and self.rule != "walk":
-            raise ConfigError(
-                f"sampler.direction=forward: expected sampler.time=walk, got {self.rule}"
-            )
-        check_window(self.window)
-
-    @property
-    def is_strict(self) -> bool:
-        """Whether edges of the time of the cut-off are left out."""
-        return (self.bound or ("strict" if self.rule == "destination" else "inclusive")) == "strict"
-
-    def intervals(self, cutoffs: Int64Array) -> Int64Array | None:
-        """Return the lowest and highest allowed time ``[2, n]`` as of ``cutoffs`` ``[n]``.
-
-        None: the lowest is the time of the edge by which a vertex is reached.
-        """
-        if self.direction == "forward":
-            return None
-        intervals = np.empty((2, len(cutoffs)), np.int64)
-        intervals[1] = cutoffs - int(self.is_strict)
-        intervals[0] = NO_TIME
-        if self.window is not None:
-            # Saturated: a difference below the least int64 is the least.
-            least = NO_TIME + self.window
-            lowest = np.maximum(cutoffs, least) - self.window
-            intervals[0] = lowest + int(not self.is_strict)
-        return intervals
-
-    @property
-    def native(self) -> dict[str, Any]:
-        """Arguments of ``NativeSampler.sample_typed``."""
-        return {
-            "rule": self.rule,
-            "forward": self.direction == "forward",
-            "strict": self.is_strict,
-            "window": self.window,
-            "last": self.strategy == "last",
-        }
-
-
-def check_window(window: Any) -> None:
-    """Raise ConfigError unless ``window`` is None, or a whole number of at least 1."""
-    if window is None:
-        return
-    is_whole = isinstance(window, int) and not isinstance(window, bool)
-    if not is_whole or not 1 <= window <= np.iinfo(np.int64).max:
-        raise ConfigError(
-            f"sampler.window={brief(window)}: expected a whole number of at least 1, or null for "
-            "all of the past"
-        )
 
 
 class TimedSampler:
@@ -225,8 +127,6 @@ class TimedSampler:
             sampled = self._left_out.removed(sampled, times.edges, ends_of(self._graph.schema))
         batch = self._batch(sampled, len(vertices), step)
         if self._checks and not disjoint:
-            from gnnscale.sampling.time_checks import check_times  # imports this module
-
             check_times(self._graph, batch, self.rule)
         return batch, sampled.trees
 
@@ -256,19 +156,6 @@ class TimedSampler:
             ends=ends_of(self._graph.schema),
             cutoffs=sampled.cutoffs,
         )
-
-
-def check_strategy(strategy: str, *, draws: Draws, replace: bool) -> None:
-    """Raise ConfigError if the newest edges are taken, and draws are not uniform or repeat."""
-    if strategy != "last":
-        return
-    if draws != "uniform":
-        raise ConfigError(
-            f"sampler.strategy=last: expected uniform with draws by {draws.split('_')[0]}; "
-            "sampler=neighbor takes the newest edges"
-        )
-    if replace:
-        raise ConfigError("sampler.strategy=last: expected uniform with sampler.replace=true")
 
 
 class RowSampler:

@@ -21,7 +21,7 @@ from gnnscale.core.config.compose import compose
 from gnnscale.core.config.typed import typed as parsed
 from gnnscale.core.errors import ConfigError
 from gnnscale.data.readers.tables import Tables
-from gnnscale.data.readers.typed_tables import TypedTables
+from gnnscale.data.readers.typed.typed_tables import TypedTables
 
 WORDS = r"""
     a(1) a=b ~x #1 a&b 数据 ; true True NULL 007 1e3 1_000 -5 0x10 .5 inf nan a"b a'b'c a\b a\ a\\'

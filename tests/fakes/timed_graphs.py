@@ -10,7 +10,8 @@ from typed_graphs import SCHEMAS, typed_graph
 
 from gnnscale import Graph
 from gnnscale.graph import NO_TIME, GraphSchema, GraphTimes
-from gnnscale.sampling.timed import TimedSampler, TimeRule
+from gnnscale.sampling.time_rule import TimeRule
+from gnnscale.sampling.timed import TimedSampler
 
 #: By edge type and destination: time (None: always known) and source of each edge, as global ids.
 TimedLists = dict[tuple[int, int], list[tuple[int | None, int]]]

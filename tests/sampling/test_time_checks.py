@@ -10,7 +10,8 @@ from timed_graphs import STEP, TimedLists, cases, timed_graph
 from gnnscale import GraphError
 from gnnscale.graph import Graph, GraphSchema
 from gnnscale.sampling.time_checks import check_times
-from gnnscale.sampling.timed import TimedSampler, TimeRule
+from gnnscale.sampling.time_rule import TimeRule
+from gnnscale.sampling.timed import TimedSampler
 
 
 @settings(max_examples=150, deadline=None)

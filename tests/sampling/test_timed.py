@@ -31,12 +31,8 @@ from gnnscale.features.disk import choose_resident_lists, open_lists
 from gnnscale.graph import GraphSchema, GraphTimes
 from gnnscale.graph.time_order import degrees_between
 from gnnscale.sampling import LaborSampler, TypedMiniBatch
-from gnnscale.sampling.timed import (
-    RowSampler,
-    TimedSampler,
-    TimeRule,
-    distinct_units,
-)
+from gnnscale.sampling.time_rule import TimeRule
+from gnnscale.sampling.timed import RowSampler, TimedSampler, distinct_units
 
 WORD, GOLDEN, TIMED = 1 << 64, 0x9E3779B97F4A7C15, 0x7C1D9F4E2AB86D35
 

@@ -10,7 +10,7 @@ from gnnscale.core import ConfigError, GraphError, Int64Array, IntArray, brief, 
 from gnnscale.data.array_inputs import as_array
 from gnnscale.data.time_inputs import read_times
 from gnnscale.graph import NO_TIME, Graph, GraphTimes
-from gnnscale.sampling.timed import Strategy
+from gnnscale.sampling.time_rule import Strategy
 
 #: Cut-off of seeds without times: every edge is known by then.
 ALWAYS = int(np.iinfo(np.int64).max)

@@ -1,1 +1,1 @@
-"""One published layout per module."""
+"""Readers: one published layout per module, or per folder."""

@@ -252,7 +252,8 @@ def _batch_options(config: BatchConfig) -> dict[str, Any]:
     code = code_digest(type(config.sampler))
     # Plans of releases without these options stay valid. Checks change no mini-batch.
     newer = ("edge_fanouts", "time", "bound", "direction", "window", "strategy")
-    defaults = {each.name: each.default for each in fields(config.sampler) if each.name in newer}
+    options = [option for option in fields(config.sampler) if option.name in newer]
+    defaults = {option.name: option.default for option in options}
     sampler = {
         name: value
         for name, value in plain(config.sampler).items()

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> Any:
 
 def opened(options: argparse.Namespace) -> Any:
     """Return rel-f1 with the rows of the task."""
-    from gnnscale.data.readers.rel_f1 import RelF1
+    from gnnscale.data.readers.relational.rel_f1 import RelF1
 
     raw = (options.data / "relational" / "rel_f1").resolve()
     return RelF1(raw=str(raw), task=options.task).open()

@@ -5,7 +5,7 @@ from typing import Any
 
 from gnnscale.core import ConfigError, brief, suggestion
 from gnnscale.data.readers.table_options import check_columns
-from gnnscale.data.readers.typed_columns import (
+from gnnscale.data.readers.typed.columns import (
     ColumnsByType,
     listed,
     parse_foreign_key,

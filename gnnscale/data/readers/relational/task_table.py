@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gnnscale.core import Array, BoolArray, GraphError, Int64Array, brief, suggestion
-from gnnscale.data.readers.relational_schema import TaskSchema
+from gnnscale.data.readers.relational.schema import TaskSchema
 from gnnscale.data.readers.table_options import SPLIT
-from gnnscale.data.readers.typed_columns import listed
-from gnnscale.data.readers.typed_edge_reading import TypeIds
+from gnnscale.data.readers.typed.columns import listed
+from gnnscale.data.readers.typed.edge_reading import TypeIds
 from gnnscale.data.tables import roles
 from gnnscale.data.tables.batch import Batch
 from gnnscale.data.tables.label_columns import LabelColumns

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from gnnscale.core import Int64Array
-from gnnscale.data.readers.typed_edge_reading import EdgeTable, ReadEdges
+from gnnscale.data.readers.typed.edge_reading import EdgeTable, ReadEdges
 from gnnscale.data.typed_times import TypedTimes
 from gnnscale.graph import GraphSchema, TimeUnit
 

@@ -17,16 +17,16 @@ from gnnscale.data.leaks import signs_of_leaks
 from gnnscale.data.readers.column_reading import filled, survey_edges
 from gnnscale.data.readers.table_options import ColumnOptions
 from gnnscale.data.readers.table_reading import ID_BYTES, VERTEX_BYTES
-from gnnscale.data.readers.typed_columns import reverse_type
-from gnnscale.data.readers.typed_edge_features import EdgeFeatureFile
-from gnnscale.data.readers.typed_edge_reading import (
+from gnnscale.data.readers.typed.columns import reverse_type
+from gnnscale.data.readers.typed.edge_features import EdgeFeatureFile
+from gnnscale.data.readers.typed.edge_reading import (
     EdgeTable,
     ReadEdges,
     TypeIds,
     read_edges,
     unknown_ids,
 )
-from gnnscale.data.readers.typed_times import own_edge_times, times_of_types
+from gnnscale.data.readers.typed.times import own_edge_times, times_of_types
 from gnnscale.data.readers.vertex_reading import VertexReader
 from gnnscale.data.splits import warn_of_small_classes
 from gnnscale.data.storage.feature_writer import FeatureWriter

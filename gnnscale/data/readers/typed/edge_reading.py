@@ -25,7 +25,7 @@ from gnnscale.data.readers.edge_reading import (
     read_weights,
 )
 from gnnscale.data.readers.table_options import ColumnOptions
-from gnnscale.data.readers.typed_edge_features import EdgeFeatureFile
+from gnnscale.data.readers.typed.edge_features import EdgeFeatureFile
 from gnnscale.data.tables.batch import Batch, is_text, null_mask
 from gnnscale.data.tables.table import Table, mapped
 from gnnscale.data.tables.time_columns import TimeColumn
@@ -152,25 +152,25 @@ def unknown_ids(edges: Sequence[EdgeTable], ids: Mapping[str, TypeIds]) -> dict[
     return unknown
 
 
-def _check_other_types(unknown: Any, own: TypeIds, ids: Mapping[str, TypeIds]) -> None:
-    """Raise GraphError if ``unknown``, texts that are no ids of ``own``, are ids of another type.
+def _check_other_types(unknown: Any, type_ids: TypeIds, ids: Mapping[str, TypeIds]) -> None:
+    """Raise GraphError if ``unknown``, texts that are no ids of a type, are ids of another type.
 
     Types that share ids, as those that count from 0 do, are not compared.
     """
-    is_in, known = pyarrow.compute.is_in, own.id_map.all_ids()
+    if not is_text(unknown.type):
+        return
+    is_in, all_ids = pyarrow.compute.is_in, type_ids.id_map.all_ids()
     for other in ids.values():
-        if other is own or not other.has_table or not is_text(unknown.type):
+        other_ids = other.id_map.all_ids()
+        if other is type_ids or not other.has_table or not is_text(other_ids.type):
             continue
-        others = other.id_map.all_ids()
-        if not is_text(others.type) or pyarrow.compute.any(is_in(known, others)).as_py():
-            continue
-        wrong = unknown.filter(is_in(unknown, others))
-        if len(wrong):
+        wrong = unknown.filter(is_in(unknown, other_ids))
+        if len(wrong) and not pyarrow.compute.any(is_in(all_ids, other_ids)).as_py():
             raise GraphError(
                 f"edges: {len(wrong):,} ids such as {brief(repr(wrong[0].as_py()))} stand for "
-                f"vertices of {brief(own.vertex_type)} and are ids of {brief(other.vertex_type)}; "
-                "dataset.ends names the columns of each edge type, dataset.unknown_ids=drop "
-                "leaves out such edges"
+                f"vertices of {brief(type_ids.vertex_type)} and are ids of "
+                f"{brief(other.vertex_type)}; dataset.ends names the columns of each edge type, "
+                "dataset.unknown_ids=drop leaves out such edges"
             )
 
 

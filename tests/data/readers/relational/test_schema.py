@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gnnscale.core import ConfigError
-from gnnscale.data.readers.relational_schema import read_schema
+from gnnscale.data.readers.relational.schema import read_schema
 from gnnscale.graph import EdgeType
 
 SCHEMA = """

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from gnnscale.core import GraphError, IntArray, brief
-from gnnscale.data.readers.relational_rows import TaskTable, read_rows
-from gnnscale.data.readers.typed_edge_reading import EdgeTable, TypeIds
-from gnnscale.data.readers.typed_reading import TypedReading, TypedTableOptions, VertexTable
+from gnnscale.data.readers.relational.task_table import TaskTable, read_rows
+from gnnscale.data.readers.typed.edge_reading import EdgeTable, TypeIds
+from gnnscale.data.readers.typed.reading import TypedReading, TypedTableOptions, VertexTable
 from gnnscale.graph import Graph
 
 _LOG = logging.getLogger(__name__)

@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 from gnnscale.core import ConfigError, GraphError, brief, check_choice, suggestion
 from gnnscale.core.config.untrusted import names
 from gnnscale.data.base import StoredDataset
-from gnnscale.data.readers.relational_reading import RelationalReading
-from gnnscale.data.readers.relational_rows import TaskTable
-from gnnscale.data.readers.relational_schema import (
+from gnnscale.data.readers.relational.reading import RelationalReading
+from gnnscale.data.readers.relational.schema import (
     SCHEMA_FILE,
     RelationalSchema,
     TableSchema,
     read_schema,
 )
+from gnnscale.data.readers.relational.task_table import TaskTable
 from gnnscale.data.readers.table_files import check_marks, table_files
 from gnnscale.data.readers.table_options import (
     MISSING_POLICIES,
@@ -26,9 +26,9 @@ from gnnscale.data.readers.table_options import (
     ColumnOptions,
     with_options_of,
 )
-from gnnscale.data.readers.typed_columns import columns_of_run, listed
-from gnnscale.data.readers.typed_edge_reading import EdgeTable
-from gnnscale.data.readers.typed_reading import TypedTableOptions, VertexTable
+from gnnscale.data.readers.typed.columns import columns_of_run, listed
+from gnnscale.data.readers.typed.edge_reading import EdgeTable
+from gnnscale.data.readers.typed.reading import TypedTableOptions, VertexTable
 from gnnscale.data.source import GraphSource
 from gnnscale.data.storage import remote
 from gnnscale.data.storage.store_check import RawFile
@@ -37,7 +37,7 @@ from gnnscale.data.tables.feature_columns import log_columns
 from gnnscale.data.tables.label_columns import UNLABELED_POLICIES
 from gnnscale.data.tables.table import Table
 from gnnscale.data.time_split import TimeSplit
-from gnnscale.data.typed_dataset import TypedReader
+from gnnscale.data.typed_dataset import TypedStoredDataset
 from gnnscale.graph import Graph
 
 #: Bytes of memory from which the size of batches follows.
@@ -64,7 +64,7 @@ class RelationalTable(Table):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RelationalTables(TypedReader):
+class RelationalTables(TypedStoredDataset):
     """Base of the readers of relational tables.
 
     Attributes:

@@ -21,15 +21,15 @@ from gnnscale.data.readers.table_options import (
     check_columns,
     with_options_of,
 )
-from gnnscale.data.readers.typed_columns import (
+from gnnscale.data.readers.typed.columns import (
     columns_of_run,
     end_columns,
     id_column,
     parse_edge_type,
 )
-from gnnscale.data.readers.typed_edge_reading import EdgeTable
-from gnnscale.data.readers.typed_reading import TypedReading, TypedTableOptions, VertexTable
-from gnnscale.data.readers.typed_table_checks import (
+from gnnscale.data.readers.typed.edge_reading import EdgeTable
+from gnnscale.data.readers.typed.reading import TypedReading, TypedTableOptions, VertexTable
+from gnnscale.data.readers.typed.table_checks import (
     check_edge_options,
     check_edge_types,
     check_labels,

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from gnnscale.core import ConfigError, brief, printable, suggestion
 from gnnscale.core.config.yaml_file import load_yaml, texts_in
 from gnnscale.core.types import decode
-from gnnscale.data.readers.typed_columns import listed, reverse_type
+from gnnscale.data.readers.typed.columns import listed, reverse_type
 from gnnscale.data.tables.label_columns import LABEL_KINDS
 from gnnscale.data.tables.time_columns import TIME_UNIT_CHOICES
 from gnnscale.graph import ROW_METRICS, EdgeType

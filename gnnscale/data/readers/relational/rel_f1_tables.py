@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gnnscale.core import Array, GraphError, Int64Array, brief, pyarrow
-from gnnscale.data.readers.rel_f1_tasks import TASKS, TEST_FROM, task_rows
-from gnnscale.data.readers.relational_schema import RelationalSchema, TableSchema, TaskSchema
+from gnnscale.data.readers.relational.rel_f1_tasks import TASKS, TEST_FROM, task_rows
+from gnnscale.data.readers.relational.schema import RelationalSchema, TableSchema, TaskSchema
 from gnnscale.data.tables import cells
 from gnnscale.data.tables.table import Table
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.data.readers.rel_f1_tasks import TASKS, TEST_FROM, VALID_FROM, task_rows
+from gnnscale.data.readers.relational.rel_f1_tasks import TASKS, TEST_FROM, VALID_FROM, task_rows
 
 DAY = 86_400
 EVENTS = st.lists(

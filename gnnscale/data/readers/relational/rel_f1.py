@@ -9,11 +9,11 @@ from typing import ClassVar
 
 from gnnscale.core import ConfigError, brief, check_choice
 from gnnscale.core.config.untrusted import names
-from gnnscale.data.readers.rel_f1_tables import SCHEMA, SOURCES, write_tables
-from gnnscale.data.readers.rel_f1_tasks import TASKS
-from gnnscale.data.readers.relational import RelationalTables
-from gnnscale.data.readers.relational_rows import TaskTable
-from gnnscale.data.readers.relational_schema import RelationalSchema, TableSchema
+from gnnscale.data.readers.relational.rel_f1_tables import SCHEMA, SOURCES, write_tables
+from gnnscale.data.readers.relational.rel_f1_tasks import TASKS
+from gnnscale.data.readers.relational.relational_tables import RelationalTables
+from gnnscale.data.readers.relational.schema import RelationalSchema, TableSchema
+from gnnscale.data.readers.relational.task_table import TaskTable
 from gnnscale.data.tables.table import Table
 
 _MEMORY_BYTES = 1 << 26

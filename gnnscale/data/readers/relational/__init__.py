@@ -1,0 +1,1 @@
+"""Relational tables: primary keys, foreign keys, times, and tables of tasks."""

@@ -1,0 +1,1 @@
+"""Tables by type of vertices and edges."""
