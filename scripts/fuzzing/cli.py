@@ -21,6 +21,7 @@ CAMPAIGNS: dict[str, dict[str, int]] = {
         **{"links": 100, "preaggregated": 200, "checkpoint": 80, "run": 80, "nvlink": 100},
         **{"platform": 80, "bitstream": 100, "board": 40, "vendor": 150, "degrees": 150},
         **{"typed_store": 150, "typed_readers": 150, "timed_store": 150},
+        "timed_links": 100,
         **{"rows": 100, "ops": 18_000, "commands": 16},
     },
     "long": {

@@ -26,10 +26,13 @@ class NormalizedEncoder(nn.Sequential):
 
 
 def make_encoder(kind: str, width: int, hidden: int) -> nn.Module:
-    """Build the encoder ``kind``, one of ``ENCODERS``, with weights by Glorot's rule."""
-    encoder: nn.Module = (nn.Linear if kind == "linear" else NormalizedEncoder)(width, hidden)
-    for module in encoder.modules():
+    """Build the encoder ``kind``, one of ``ENCODERS``, for rows of ``width`` features."""
+    return nn.Linear(width, hidden) if kind == "linear" else NormalizedEncoder(width, hidden)
+
+
+def initialize_encoders(encoders: nn.ModuleList) -> None:
+    """Initialize the weights of ``encoders`` by Glorot's rule, and biases by 0."""
+    for module in encoders.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)
             nn.init.zeros_(module.bias)
-    return encoder

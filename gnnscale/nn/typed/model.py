@@ -14,7 +14,7 @@ from gnnscale.nn.conv.linear import Degrees, linear
 from gnnscale.nn.cost import LayerCost
 from gnnscale.nn.functional import Activation, relu_dropout
 from gnnscale.nn.gnn import make_norm, normalize
-from gnnscale.nn.typed.encoders import make_encoder
+from gnnscale.nn.typed.encoders import initialize_encoders, make_encoder
 from gnnscale.nn.typed.layer import TypedLayer
 from gnnscale.nn.typed.relational import RelationalLayer
 from gnnscale.sampling import MiniBatch, TypedBlock, TypedMiniBatch
@@ -77,6 +77,7 @@ class TypedGNN(TrainableModel):
         self.activates_inputs = activates_inputs
         self.uses_edge_weights = any(layer.uses_edge_weights for layer in layers)
         self.uses_edge_features = any(layer.uses_edge_features for layer in layers)
+        initialize_encoders(self.encoders)
 
     @property
     def uses_ages(self) -> bool:

@@ -33,6 +33,7 @@ COMMON = (
     *("dataset.edge_features=[rating]", "dataset.edge_time=time", "dataset.time_unit=s"),
     *("dataset.drop_duplicates=false", "dataset.split=time", "task=edges"),
     *("task.own_features=false", "model=gin", "model.hidden=64", "model.dropout=0.2"),
+    "model.norm=layer",
     *("sampler.fanouts=[20,10]", "batch_size=512", "epochs=8", "optimizer.lr=0.003"),
     *("metrics=[roc_auc]", "runtime.inference=sampled"),
 )
@@ -63,7 +64,10 @@ def write_tables(raw: Path, folder: Path) -> list[str]:
 
 
 class PygModel(nn.Module):
-    """Layers of ``GINEConv`` over blocks, and an MLP over the rows of both ends."""
+    """Layers of ``GINEConv`` over blocks, and an MLP over the rows of both ends.
+
+    Layer norm, ReLU and dropout follow every layer but the last.
+    """
 
     def __init__(self, num_features: int, edge_dim: int, hidden: int, dropout: float) -> None:
         super().__init__()
@@ -77,6 +81,7 @@ class PygModel(nn.Module):
             )
             for width in widths[:-1]
         )
+        self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in self.convs[:-1])
         self.outputs = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.ReLU(), nn.Linear(hidden, 2))
         self._dropout = dropout
 
@@ -90,8 +95,8 @@ class PygModel(nn.Module):
             assert block.edge_rows is not None
             attr = edge_features[torch.from_numpy(block.edge_rows.astype(np.int64))]
             x = conv((x, x[: block.num_dst]), index, attr, size=(len(x), block.num_dst))
-            if number + 1 < len(self.convs):
-                x = functional.dropout(x.relu(), self._dropout, self.training)
+            if number < len(self.norms):
+                x = functional.dropout(self.norms[number](x).relu(), self._dropout, self.training)
         links = batch.links
         assert links is not None
         ends = links.sources, links.destinations[:, 0]

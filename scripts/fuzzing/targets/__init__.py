@@ -16,6 +16,7 @@ _CLASSES = {
     **{"degrees": ("hardware", "DegreeFiles"), "rows": ("graphs", "RowStores")},
     **{"typed_store": ("typed_graphs", "TypedStores")},
     **{"timed_store": ("timed_graphs", "TimedStores")},
+    **{"timed_links": ("timed_graphs", "TimedLinkSplits")},
     **{"typed_readers": ("typed_graphs", "TypedReaders")},
     **{"ops": ("ops", "Ops"), "commands": ("commands", "Commands")},
 }

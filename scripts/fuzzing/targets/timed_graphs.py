@@ -1,5 +1,6 @@
-"""Stores of graphs with times and rows of a task: damaged ones are opened and verified."""
+"""Stores of graphs with times, and edges divided by them: damaged ones are opened and sampled."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,12 @@ import numpy as np
 from gnnscale.data import from_arrays
 from gnnscale.data.task_rows import with_rows
 from gnnscale.data.typed_arrays import from_typed_arrays
-from gnnscale.graph import NO_TIME, Graph, Split, TaskRows
+from gnnscale.graph import NO_TIME, Graph, Origin, Split, TaskRows
+from gnnscale.run.tasks.cutoffs import before_edges
+from gnnscale.run.tasks.split_rule import PARTS
+from gnnscale.run.tasks.timed_split import identify_timed_split, make_timed_split, open_timed_split
+from gnnscale.sampling import NeighborSampling
+from gnnscale.sampling.timed_links import TimedLinkSampling
 
 from ..case import Input, WrongResultError
 from .folders import Stored, Valid, files_of
@@ -75,6 +81,42 @@ class TimedStores(Stored):
             _check_order(graph)
             _check_rows(graph)
         check_damage(path, valid, made)
+
+
+class TimedLinkSplits(Stored):
+    """``open_timed_split``, and a mini-batch of a part's edges, as of their times."""
+
+    name = "timed_links"
+    record = "links.json"
+    kinds = PARTS
+
+    def valid(self, folder: Path) -> list[Valid]:
+        splits = []
+        for number, (graph, edge_type) in enumerate(((_plain(), None), (_typed(), 0))):
+            name = None if edge_type is None else str(graph.schema.edge_types[edge_type])
+            stored = replace(graph, origin=Origin(content=f"{number}" * 32))
+            identity = identify_timed_split(
+                stored, bounds=(None, None), fractions=(0.2, 0.2), edge_type=name
+            )
+            splits.append(Valid(files_of(make_timed_split(stored, identity)), stored))
+        return splits
+
+    def use(self, path: Path, valid: Valid, made: Input) -> None:
+        graph = valid.made_for
+        split = open_timed_split(path, graph)
+        edges, times = getattr(split, made.kind), split.times(made.kind)
+        if not 0 <= edges.min() <= edges.max() < graph.num_vertices or len(edges) != len(times):
+            raise WrongResultError(f"{made.kind} has an edge of no vertices, or of no time")
+        sampling = TimedLinkSampling(
+            vertices=before_edges(NeighborSampling(fanouts=[3, 2])),
+            edges=edges,
+            times=times,
+            edge_type=0,
+            num_negatives=1,
+        )
+        batch = sampling.sampler(graph, seed=0, num_threads=1).sample(np.arange(len(edges))[:9], 0)
+        if not 0 <= batch.input_vertices.min() <= batch.input_vertices.max() < graph.num_vertices:
+            raise WrongResultError("a sampled vertex that is none")
 
 
 def _check_order(graph: Graph) -> None:

@@ -47,6 +47,7 @@ READERS = {
     "commands": "cli.options_file",
     "degrees": "planner.graphs",
     "links": "run.tasks.edge_split",
+    "timed_links": "run.tasks.timed_split",
     "nvlink": "partition.nvlink",
     "partition": "partition.simple partition.store",
     "platform": "planner.platform",
