@@ -104,8 +104,8 @@ def test_whatever_is_read_from_a_file_is_damaged_by_a_target() -> None:
     assert [each for each in modules if damaged_by(each) is None] == []
     # And the list holds nothing that is gone.
     assert {each for each in DAMAGED_BY if not any(m.startswith(each) for m in modules)} == set()
-    # Stores of a part's rows, and those with types, are read as other graph stores are.
-    others = {"ops", "rows", "typed_store", "typed_readers"}
+    # Stores of a part's rows, and those with types or times, are read as other graph stores are.
+    others = {"ops", "rows", "typed_store", "typed_readers", "timed_store"}
     assert set(DAMAGED_BY.values()) == set(TARGETS) - others
 
 
