@@ -26,6 +26,7 @@ from benchmarks.runner import composed, data_folder, show, take, tell, train
 from gnnscale.core.hardware import usable_cores
 from gnnscale.core.metrics import score
 from gnnscale.inference.load_run import open_run_task
+from gnnscale.nn.gnn import make_norm
 from gnnscale.sampling import MiniBatch, ShuffledOrder
 
 COMMON = (
@@ -33,7 +34,6 @@ COMMON = (
     *("dataset.edge_features=[rating]", "dataset.edge_time=time", "dataset.time_unit=s"),
     *("dataset.drop_duplicates=false", "dataset.split=time", "task=edges"),
     *("task.own_features=false", "model=gin", "model.hidden=64", "model.dropout=0.2"),
-    "model.norm=layer",
     *("sampler.fanouts=[20,10]", "batch_size=512", "epochs=8", "optimizer.lr=0.003"),
     *("metrics=[roc_auc]", "runtime.inference=sampled"),
 )
@@ -66,10 +66,12 @@ def write_tables(raw: Path, folder: Path) -> list[str]:
 class PygModel(nn.Module):
     """Layers of ``GINEConv`` over blocks, and an MLP over the rows of both ends.
 
-    Layer norm, ReLU and dropout follow every layer but the last.
+    The normalization ``norm`` of this project, ReLU and dropout follow every layer but the last.
     """
 
-    def __init__(self, num_features: int, edge_dim: int, hidden: int, dropout: float) -> None:
+    def __init__(
+        self, num_features: int, edge_dim: int, hidden: int, *, norm: str, dropout: float
+    ) -> None:
         super().__init__()
         from torch_geometric.nn import GINEConv
 
@@ -81,7 +83,7 @@ class PygModel(nn.Module):
             )
             for width in widths[:-1]
         )
-        self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in self.convs[:-1])
+        self.norms = nn.ModuleList(make_norm(norm, hidden) for _ in self.convs[:-1])
         self.outputs = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.ReLU(), nn.Linear(hidden, 2))
         self._dropout = dropout
 
@@ -123,8 +125,8 @@ def train_pyg(*options: str) -> float:
     x = torch.from_numpy(np.array(graph.features)).float()
     edge_features = torch.from_numpy(np.array(graph.edge_features))
     labels = torch.from_numpy(np.array(graph.edge_labels.labels))
-    hidden, dropout = config.model.hidden, config.model.dropout
-    model = PygModel(x.shape[1], edge_features.shape[1], hidden, dropout)
+    between: dict[str, Any] = {"norm": config.model.norm, "dropout": config.model.dropout}
+    model = PygModel(x.shape[1], edge_features.shape[1], config.model.hidden, **between)
     epochs = iter(range(config.epochs))
 
     def outputs(batch: MiniBatch) -> torch.Tensor:

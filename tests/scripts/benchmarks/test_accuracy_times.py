@@ -37,7 +37,7 @@ def test_tables_are_in_the_order_of_time(data: Path, tmp_path: Path) -> None:
 @pytest.mark.integration
 def test_both_sides_learn_who_gets_good_ratings(data: Path) -> None:
     pytest.importorskip("torch_geometric")
-    more = ["epochs=6", "model.hidden=16", "batch_size=64", "optimizer.lr=0.01"]
+    more = ["epochs=6", "model.hidden=16", "batch_size=64", "optimizer.lr=0.01", "model.norm=layer"]
     found = script.run(Namespace(seeds=1, set=more, threads=1, data=data))
     points = found["test_auroc_points"]
     assert set(points) == {"gnnscale", "pyg"}
