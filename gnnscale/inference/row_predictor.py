@@ -133,7 +133,7 @@ class RowPredictor:
 
 
 def _by_cutoff(vertices: IntArray, cutoffs: Int64Array) -> tuple[TaskRows, IntArray]:
-    """Return each vertex and cut-off once, by cut-off, and the position of each row among them."""
+    """Return distinct pairs of vertex and cut-off, sorted by cut-off, and each row's position."""
     (ids, times), positions = distinct_units(vertices, cutoffs)
     order = np.argsort(times, kind="stable")
     ranks = np.empty(len(order), np.int64)

@@ -137,5 +137,8 @@ def task_rows(
 
 
 def _num_cutoffs(origin: int, end: int, step: int) -> int:
-    """Return the number of cut-offs from ``origin`` on whose ``step`` seconds end by ``end``."""
+    """Return the number of cut-offs, ``step`` apart from ``origin`` on, a ``step`` before ``end``.
+
+    There are ``_MAX_CUTOFFS`` at most.
+    """
     return max(min(_MAX_CUTOFFS, (end - origin) // step), 0)

@@ -57,7 +57,7 @@ class TaskSchema:
 
 @dataclass(frozen=True, kw_only=True)
 class RelationalSchema:
-    """Tables with keys, times and tasks."""
+    """Schema of relational tables: their keys and times, and the tasks over them."""
 
     tables: dict[str, TableSchema]
     tasks: dict[str, TaskSchema] = field(default_factory=dict)

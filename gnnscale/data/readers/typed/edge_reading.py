@@ -161,9 +161,9 @@ def _check_other_types(unknown: Any, type_ids: TypeIds, ids: Mapping[str, TypeId
         return
     is_in, all_ids = pyarrow.compute.is_in, type_ids.id_map.all_ids()
     for other in ids.values():
-        other_ids = other.id_map.all_ids()
-        if other is type_ids or not other.has_table or not is_text(other_ids.type):
+        if other is type_ids or not other.has_table or not is_text(other.id_map.type):
             continue
+        other_ids = other.id_map.all_ids()
         wrong = unknown.filter(is_in(unknown, other_ids))
         if len(wrong) and not pyarrow.compute.any(is_in(all_ids, other_ids)).as_py():
             raise GraphError(
