@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         from_tables,
         to_dgl,
         to_pyg,
+        with_rows,
     )
     from gnnscale.graph import Graph
     from gnnscale.nn.adapters import DGLModel, PyGModel
@@ -58,6 +59,7 @@ __all__ = [
     "to_dgl",
     "to_pyg",
     "train",
+    "with_rows",
 ]
 
 _find = lazy_names(
@@ -68,7 +70,7 @@ _find = lazy_names(
         "gnnscale.api.seeds": "SeedResults",
         "gnnscale.core.errors": "ConfigError GraphError",
         "gnnscale.data": "from_arrays from_dgl from_networkx from_pyg from_scipy from_tables "
-        "to_dgl to_pyg",
+        "to_dgl to_pyg with_rows",
         "gnnscale.graph": "Graph",
         "gnnscale.api.loader.link_neighbor_loader": "LinkNeighborLoader",
         "gnnscale.api.loader.neighbor_loader": "NeighborLoader",

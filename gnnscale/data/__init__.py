@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from gnnscale.data.interop import from_arrays
     from gnnscale.data.networks import from_networkx, from_scipy
     from gnnscale.data.peers import from_dgl, from_pyg
+    from gnnscale.data.row_arrays import with_rows
     from gnnscale.data.to_peers import to_dgl, to_pyg
 
 __getattr__ = lazy_names(
@@ -46,6 +47,7 @@ __getattr__ = lazy_names(
         "gnnscale.data.interop": "from_arrays",
         "gnnscale.data.networks": "from_networkx from_scipy",
         "gnnscale.data.peers": "from_dgl from_pyg",
+        "gnnscale.data.row_arrays": "with_rows",
         "gnnscale.data.to_peers": "to_dgl to_pyg",
     },
 )

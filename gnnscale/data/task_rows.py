@@ -8,12 +8,19 @@ from gnnscale.core import GraphError, Int64Array, brief
 from gnnscale.data import array_inputs, validation
 from gnnscale.data.labels import Labels, read_labels
 from gnnscale.data.time_inputs import TimeValues, common_unit, read_times
-from gnnscale.graph import ROW_METRICS, Graph, GraphTimes, Split, TaskRows, format_time
+from gnnscale.graph import (
+    ROW_METRICS,
+    Graph,
+    GraphTimes,
+    Split,
+    TaskRows,
+    format_time,
+)
 
 _PARTS = ("train", "valid", "test")
 
 
-def with_rows(graph: Graph, rows: TaskRows, vertex_type: str | None = None) -> Graph:
+def with_checked_rows(graph: Graph, rows: TaskRows, vertex_type: str | None = None) -> Graph:
     """Return ``graph`` with ``rows``, checked; their cut-offs may be datetime64.
 
     Args:

@@ -2,14 +2,16 @@
 
 import re
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
 from gnnscale.core import Array, ConfigError, GraphError, Int64Array, brief
 from gnnscale.data.storage import StoreWriter
-from gnnscale.graph import DATE_CODES, Split, format_time, has_label
+from gnnscale.graph import DATE_CODES, Split, TimeUnit, format_time, has_label
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?)?")
+_PARTS = ("train", "valid", "test")
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 
 
@@ -23,15 +25,16 @@ class TimeSplit:
 
     valid_from: str | None  #: date, or integer in the unit of the times
     test_from: str | None  #: date, or integer in the unit of the times
+    prefix: str = "dataset."  #: beginning of the names of both in errors
 
     def bounds(self, unit: str) -> tuple[int, int]:
         """Return both bounds in ``unit``; ConfigError: one is missing, or they are out of order."""
-        valid = parse_time("dataset.valid_from", self.valid_from, unit)
-        test = parse_time("dataset.test_from", self.test_from, unit)
+        valid = parse_time(f"{self.prefix}valid_from", self.valid_from, unit)
+        test = parse_time(f"{self.prefix}test_from", self.test_from, unit)
         if valid >= test:
             raise ConfigError(
-                f"dataset.test_from={brief(self.test_from)}: expected a time after "
-                f"dataset.valid_from={brief(self.valid_from)}"
+                f"{self.prefix}test_from={brief(self.test_from)}: expected a time after "
+                f"{self.prefix}valid_from={brief(self.valid_from)}"
             )
         return valid, test
 
@@ -46,10 +49,29 @@ class TimeSplit:
         if not len(train_idx):
             first = "none" if not len(cutoffs) else format_time(int(cutoffs.min()), unit)
             raise GraphError(
-                f"{source}: dataset.valid_from={brief(self.valid_from)}: expected a row with an "
+                f"{source}: {self.prefix}valid_from={brief(self.valid_from)}: expected a row with an "
                 f"earlier cut-off, to train; the first cut-off is {first}"
             )
         return Split(train_idx=train_idx, valid_idx=valid_idx, test_idx=test_idx)
+
+
+def check_part_times(
+    split: Split, cutoffs: Int64Array, unit: TimeUnit, source: object, advice: str = ""
+) -> None:
+    """Raise GraphError unless rows of each part are before those of the next, by ``cutoffs``.
+
+    ``source`` begins the message, and ``advice`` ends it.
+    """
+    parts = {name: getattr(split, f"{name}_idx") for name in _PARTS}
+    for (earlier, rows), (later, later_rows) in combinations(parts.items(), 2):
+        if not (len(rows) and len(later_rows)):
+            continue
+        last, first = int(cutoffs[rows].max()), int(cutoffs[later_rows].min())
+        if last >= first:
+            raise GraphError(
+                f"{source}: expected {earlier} rows before {later} rows, got cut-offs up to "
+                f"{format_time(last, unit)} and from {format_time(first, unit)} on{advice}"
+            )
 
 
 def parse_time(option: str, text: str | None, unit: str) -> int:
@@ -58,7 +80,8 @@ def parse_time(option: str, text: str | None, unit: str) -> int:
     ConfigError, which begins with ``option``: it is missing, or no time.
     """
     if text is None:
-        raise ConfigError(f"{option}: required with dataset.split=time, as 2024-01-31")
+        with_split = " with dataset.split=time" if option.startswith("dataset.") else ""
+        raise ConfigError(f"{option}: required{with_split}, as 2024-01-31")
     if _INTEGER.fullmatch(text):
         return int(text)
     if unit in DATE_CODES and _DATE.fullmatch(text):

@@ -12,7 +12,7 @@ from gnnscale.data.interop import read_labels_of_edges
 from gnnscale.data.labels import Labels
 from gnnscale.data.peer_fields import Triple
 from gnnscale.data.split_input import SplitInput
-from gnnscale.data.task_rows import with_rows
+from gnnscale.data.task_rows import with_checked_rows
 from gnnscale.data.time_inputs import TypedTimes, read_typed_times
 from gnnscale.data.typed_edges import typed_topology
 from gnnscale.data.typed_labels import with_labels_of
@@ -122,7 +122,7 @@ def from_typed_arrays(
     present = matrix.present
     dtype = present[0].dtype if present else "float32"
     graph = replace(graph, features=matrix, feature_dtype=dtype)
-    graph = graph if rows is None else with_rows(graph, rows[1], rows[0])
+    graph = graph if rows is None else with_checked_rows(graph, rows[1], rows[0])
     if edge_labels is not None:
         ends_by_type = dict(zip(edges, ends, strict=True))
         graph = _with_edge_labels(graph, ends_by_type, *edge_labels, edge_split, split, times)

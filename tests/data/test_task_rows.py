@@ -6,7 +6,7 @@ import pytest
 
 from gnnscale.core import GraphError
 from gnnscale.data import from_arrays
-from gnnscale.data.task_rows import with_rows
+from gnnscale.data.task_rows import with_checked_rows
 from gnnscale.data.typed_arrays import from_typed_arrays
 from gnnscale.graph import Graph, Split, TaskRows
 
@@ -55,7 +55,7 @@ def test_rows_of_a_graph_without_types() -> None:
         metric="mae",
         split=Split(),
     )
-    checked = with_rows(graph, values).rows
+    checked = with_checked_rows(graph, values).rows
     assert checked is not None
     assert (checked.labels.tolist(), checked.labels.dtype) == ([0.5], np.float32)
     assert (checked.metric, checked.cutoffs.dtype) == ("mae", np.int64)
@@ -95,14 +95,14 @@ def test_rows_of_a_graph_without_types() -> None:
 )
 def test_bad_rows(changes: Any, message: str) -> None:
     with pytest.raises(GraphError, match=message):
-        with_rows(shop(), rows(**changes), "item")
+        with_checked_rows(shop(), rows(**changes), "item")
 
 
 def test_rows_need_times_and_a_known_type() -> None:
     with pytest.raises(GraphError, match="shop: rows: shop: no such vertex type, allowed are user"):
-        with_rows(shop(), rows(), "shop")
+        with_checked_rows(shop(), rows(), "shop")
     untimed = replace(shop(), times=None)
     with pytest.raises(
         GraphError, match="shop: rows: expected a graph with times, got one without"
     ):
-        with_rows(untimed, rows(), "item")
+        with_checked_rows(untimed, rows(), "item")

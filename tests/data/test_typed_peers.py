@@ -219,6 +219,11 @@ def test_a_type_without_vertices() -> None:
     ("change", "options", "message"),
     [
         (lambda d: d["author"].clear(), {}, r"^graph: data\['author'\]: .* num_nodes says"),
+        (
+            lambda d: (d["author"].clear(), d["author"].update({"x": [X[0], X[1, :1]]})),
+            {},
+            r"^graph: data\['author'\].x: expected an array",
+        ),
         (lambda d: d[CITES].clear(), {}, r"^graph: data\[\('paper', .*edge_index is missing"),
         (lambda d: d[WRITES].update({"edge_index": EDGES[WRITES] + 1}), {}, "of type author: ver"),
         (lambda d: d[CITES].update({"edge_index": EDGES[CITES][0]}), {}, "expected one axis"),

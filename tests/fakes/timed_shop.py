@@ -6,7 +6,7 @@ import numpy as np
 
 from gnnscale import Graph
 from gnnscale.data import from_arrays
-from gnnscale.data.task_rows import with_rows
+from gnnscale.data.task_rows import with_checked_rows
 from gnnscale.data.typed_arrays import from_typed_arrays
 from gnnscale.graph import Split, TaskRows
 
@@ -139,7 +139,7 @@ def contacts(num_vertices: int = 80) -> Graph:
             test_idx=np.flatnonzero(cutoffs == 40),
         ),
     )
-    return with_rows(graph, rows)
+    return with_checked_rows(graph, rows)
 
 
 def ageing(scale: int, num_vertices: int = 150) -> Graph:
@@ -171,7 +171,7 @@ def ageing(scale: int, num_vertices: int = 150) -> Graph:
             train_idx=np.arange(0, 400), valid_idx=np.arange(400, 500), test_idx=np.arange(500, 600)
         ),
     )
-    return with_rows(graph, rows)
+    return with_checked_rows(graph, rows)
 
 
 def own_times(num_users: int = 200) -> Graph:

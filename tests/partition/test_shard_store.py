@@ -11,7 +11,7 @@ from gnnscale.backend.feature_loading import FeatureLoader
 from gnnscale.core.errors import GraphError
 from gnnscale.data import from_arrays
 from gnnscale.data.storage.store_verification import verify_store
-from gnnscale.data.task_rows import with_rows
+from gnnscale.data.task_rows import with_checked_rows
 from gnnscale.data.typed_arrays import from_typed_arrays
 from gnnscale.graph import Graph, Origin, Split, TaskRows
 from gnnscale.nn import GAT, GCN, GIN, GraphSAGE
@@ -272,7 +272,7 @@ def timed(rows: TaskRows | None = None) -> Graph:
         vertex_times=generator.integers(0, 50, 40),
         edge_weights=generator.random(200),
     )
-    return graph if rows is None else with_rows(graph, rows)
+    return graph if rows is None else with_checked_rows(graph, rows)
 
 
 def test_times_stay_with_their_edges(tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from gnnscale.data import from_arrays
-from gnnscale.data.task_rows import with_rows
+from gnnscale.data.task_rows import with_checked_rows
 from gnnscale.data.typed_arrays import from_typed_arrays
 from gnnscale.graph import NO_TIME, Graph, Origin, Split, TaskRows
 from gnnscale.run.tasks.cutoffs import before_edges
@@ -41,7 +41,7 @@ def _plain() -> Graph:
         edge_weights=np.ones(60),
         edge_times=generator.integers(0, 100, 60).astype("datetime64[D]"),
     )
-    return with_rows(graph, _rows("roc_auc"))
+    return with_checked_rows(graph, _rows("roc_auc"))
 
 
 def _typed() -> Graph:

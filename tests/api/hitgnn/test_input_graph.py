@@ -9,7 +9,7 @@ from gnnscale import api
 from gnnscale.api.hitgnn.input_graph import as_dataset, as_graph
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data import from_arrays, from_networkx, read_classes, read_ids
-from gnnscale.data.task_rows import with_rows
+from gnnscale.data.task_rows import with_checked_rows
 from gnnscale.graph import Graph, GraphSchema, TaskRows
 
 
@@ -59,7 +59,11 @@ def test_times_and_rows_are_of_the_content(graph: Graph, tmp_path: Path) -> None
     ends = np.repeat(np.arange(4), np.diff(graph.indptr))
     timed = from_arrays((graph.indices, ends), graph.features, edge_times=[3, 1, 2, 4])
     rows = TaskRows(name="", vertices=[1], cutoffs=[9], labels=[0], num_classes=1)
-    graphs = [timed, replace(timed, times=replace(timed.times, unit="ms")), with_rows(timed, rows)]
+    graphs = [
+        timed,
+        replace(timed, times=replace(timed.times, unit="ms")),
+        with_checked_rows(timed, rows),
+    ]
     stores = [as_dataset(each).config.store for each in graphs]
     assert len(set(stores)) == 3
     opened = Graph.open(stores[2])

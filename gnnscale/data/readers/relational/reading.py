@@ -48,7 +48,7 @@ class RelationalReading(TypedReading):
 
         GraphError: a row is invalid, or no table has times.
         """
-        from gnnscale.data.task_rows import with_rows  # imports torch
+        from gnnscale.data.task_rows import with_checked_rows  # imports torch
 
         task, ids = self._task, self._task_ids
         if task is None or ids is None:
@@ -66,7 +66,7 @@ class RelationalReading(TypedReading):
             _LOG.info("task %s: classes: %s", task.name, brief(numbered))
         # Errors name the file.
         of_file = replace(graph, name=str(task.table.path))
-        checked = with_rows(of_file, rows, task.schema.table).rows
+        checked = with_checked_rows(of_file, rows, task.schema.table).rows
         assert checked is not None
         return replace(graph, rows=replace(checked, name=graph.name))
 

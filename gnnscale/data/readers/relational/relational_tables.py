@@ -1,11 +1,10 @@
 """Relational tables: primary keys, foreign keys, a time for each row, and tables of tasks."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from gnnscale.core import ConfigError, GraphError, brief, check_choice, suggestion
@@ -21,23 +20,18 @@ from gnnscale.data.readers.relational.schema import (
 from gnnscale.data.readers.relational.task_table import TaskTable
 from gnnscale.data.readers.table_files import check_marks, table_files
 from gnnscale.data.readers.table_options import (
-    MISSING_POLICIES,
     SPLIT,
     ColumnOptions,
-    with_options_of,
 )
 from gnnscale.data.readers.typed.columns import columns_of_run, listed
 from gnnscale.data.readers.typed.edge_reading import EdgeTable
 from gnnscale.data.readers.typed.reading import TypedTableOptions, VertexTable
-from gnnscale.data.source import GraphSource
+from gnnscale.data.readers.typed.table_folder import TableFolder
 from gnnscale.data.storage import remote
-from gnnscale.data.storage.store_check import RawFile
 from gnnscale.data.tables.categories import Column, TrainedColumns
-from gnnscale.data.tables.feature_columns import log_columns
 from gnnscale.data.tables.label_columns import UNLABELED_POLICIES
 from gnnscale.data.tables.table import Table
 from gnnscale.data.time_split import TimeSplit
-from gnnscale.data.typed_dataset import TypedStoredDataset
 from gnnscale.graph import Graph
 
 #: Bytes of memory from which the size of batches follows.
@@ -64,7 +58,7 @@ class RelationalTable(Table):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RelationalTables(TypedStoredDataset):
+class RelationalTables(TableFolder):
     """Base of the readers of relational tables.
 
     Attributes:
@@ -77,15 +71,9 @@ class RelationalTables(TypedStoredDataset):
     """
 
     task: str | None = field(default=None, metadata=names("text"))
-    missing: str = "mean"
-    standardize: bool = False
 
     #: Feature columns of a run that predicts, by vertex type; empty: there is none.
     _trained: ClassVar[Mapping[str, Sequence[Column]]] = {}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("dataset.missing", self.missing, MISSING_POLICIES)
 
     @abstractmethod
     def _schema(self) -> RelationalSchema:
@@ -99,18 +87,7 @@ class RelationalTables(TypedStoredDataset):
     def _task_table(self, schema: RelationalSchema, folder: Path) -> TaskTable | None:
         """Return the table of the task in ``folder``, None: no task; each reader implements it."""
 
-    def read_graph(self) -> Graph:
-        """Return the graph of the tables, whose features are mapped from a temporary folder."""
-        with TemporaryDirectory() as folder:
-            return self._read(Path(folder))[0]
-
-    def _fill(self, folder: Path, records: Callable[[], list[RawFile]]) -> None:
-        with TemporaryDirectory(dir=folder) as of_features:
-            graph, notes = self._read(Path(of_features))
-            self._write_graph(folder, graph, records, **notes)
-
     def _read(self, folder: Path) -> tuple[Graph, dict[str, Any]]:
-        """Return the graph, with features in files in ``folder``, and notes for ``meta.json``."""
         schema = self._schema()
         options = TypedTableOptions(
             targets=(),
@@ -203,23 +180,6 @@ class RelationalTables(TypedStoredDataset):
         if not self._is_prepared():
             object.__setattr__(dataset, "_trained", trained.types)
         return dataset
-
-    def with_options(self, trained: GraphSource, named: Collection[str]) -> GraphSource:
-        """Return these options, and those of a run's tables on how to read tables.
-
-        Options that the user has ``named``, or that differ from their defaults, stay.
-        """
-        return self if self._is_prepared() else with_options_of(self, trained, named)
-
-    def prepare(self, force: bool = False) -> Path:
-        """Convert the tables to a graph store, unless it is up to date, and return its directory.
-
-        With ``force`` the store is written again. Log the columns of features, and what was filled,
-        left out, or may show the future.
-        """
-        path = super().prepare(force)
-        log_columns(path)
-        return path
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,8 @@ from gnnscale.data.tables.label_columns import LabelColumns
 from gnnscale.data.tables.table import Table
 from gnnscale.data.tables.time_columns import TimeColumn, TimesOfRows
 from gnnscale.data.tables.vertex_ids import IdMap, csv_id_type
-from gnnscale.data.time_split import TimeSplit
-from gnnscale.graph import Split, TaskRows, TimeUnit, format_time, has_label
+from gnnscale.data.time_split import TimeSplit, check_part_times
+from gnnscale.graph import Split, TaskRows, TimeUnit, has_label
 
 #: Bytes of a row in a batch, about.
 _ROW_BYTES = 64
@@ -161,18 +161,10 @@ def _split(
         return _labeled(task, task.split.parts(cutoffs, unit, task.table.path), has_label(values))
     parts = labels.parts(values, unlabeled=task.unlabeled, what="rows")
     assert parts is not None
-    names = ("train", "valid", "test")
-    for earlier, later in ((0, 1), (1, 2), (0, 2)):
-        if not (len(parts[earlier]) and len(parts[later])):
-            continue
-        last, first = cutoffs[parts[earlier]].max(), cutoffs[parts[later]].min()
-        if last >= first:
-            raise GraphError(
-                f"{task.table.path}: expected {names[earlier]} rows before {names[later]} rows, "
-                f"got cut-offs up to {format_time(int(last), unit)} and from "
-                f"{format_time(int(first), unit)} on; dataset.split=time splits by two dates"
-            )
-    return Split(train_idx=parts[0], valid_idx=parts[1], test_idx=parts[2])
+    split = Split(train_idx=parts[0], valid_idx=parts[1], test_idx=parts[2])
+    advice = "; dataset.split=time splits by two dates"
+    check_part_times(split, cutoffs, unit, task.table.path, advice)
+    return split
 
 
 def _labeled(task: TaskTable, split: Split, is_labeled: BoolArray) -> Split:

@@ -1,25 +1,22 @@
 """Tables of several types of vertices and edges, and tables with foreign keys."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from gnnscale.core import ConfigError, GraphError, brief, check_choice
 from gnnscale.core.config.typed import MAPPING_HINT
 from gnnscale.core.config.untrusted import names
-from gnnscale.data.base import StoredDataset
+from gnnscale.data.base import DividedDataset, StoredDataset
 from gnnscale.data.readers.column_reading import log_unread
 from gnnscale.data.readers.table_files import check_file_name, check_marks, table_files
 from gnnscale.data.readers.table_options import (
-    MISSING_POLICIES,
     SPLIT,
     UNKNOWN_ID_POLICIES,
     WEIGHT,
     ColumnOptions,
     check_columns,
-    with_options_of,
 )
 from gnnscale.data.readers.typed.columns import (
     columns_of_run,
@@ -37,16 +34,14 @@ from gnnscale.data.readers.typed.table_checks import (
     check_vertex_options,
     foreign_key_types,
 )
-from gnnscale.data.source import GraphSource
+from gnnscale.data.readers.typed.table_folder import TableFolder
 from gnnscale.data.storage import remote
-from gnnscale.data.storage.store_check import RawFile
 from gnnscale.data.tables.categories import TrainedColumns
-from gnnscale.data.tables.feature_columns import log_columns
 from gnnscale.data.tables.label_columns import LABEL_KINDS, UNLABELED_POLICIES
 from gnnscale.data.tables.table import Table
 from gnnscale.data.tables.time_columns import TIME_UNIT_CHOICES, TimeColumn
 from gnnscale.data.tables.vertex_ids import ID_TYPES
-from gnnscale.data.typed_dataset import TypedDataset, with_random_parts
+from gnnscale.data.typed_dataset import with_random_parts
 from gnnscale.graph import EdgeType, Graph
 
 #: Bytes of memory from which the size of batches follows.
@@ -58,7 +53,7 @@ _BY_TYPE = names("text") | {MAPPING_HINT: "expected a mapping by type, as {user:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TypedTables(TypedDataset):
+class TypedTables(TableFolder, DividedDataset):
     """Folder with a table for each type of vertices and edges, or with tables and foreign keys.
 
     A table is a Parquet or CSV file, or a folder of such files. Example::
@@ -138,10 +133,8 @@ class TypedTables(TypedDataset):
     edge_features: dict[str, list[str]] | None = field(default=None, metadata=_BY_TYPE)
     edge_categories: dict[str, list[str]] | None = field(default=None, metadata=_BY_TYPE)
     unknown_ids: str = "vertices"
-    missing: str = "mean"
     times: dict[str, str] | None = field(default=None, metadata=_BY_TYPE)
     time_unit: str = "auto"
-    standardize: bool = False
     delimiter: str = ","
     decimal: str = "."
 
@@ -156,7 +149,6 @@ class TypedTables(TypedDataset):
         check_choice("dataset.unlabelled", self.unlabelled, UNLABELED_POLICIES)
         check_choice("dataset.id_type", self.id_type, ID_TYPES)
         check_choice("dataset.unknown_ids", self.unknown_ids, UNKNOWN_ID_POLICIES)
-        check_choice("dataset.missing", self.missing, MISSING_POLICIES)
         check_choice("dataset.time_unit", self.time_unit, TIME_UNIT_CHOICES)
         check_marks(self.delimiter, self.decimal)
         for option, files in (("vertices", self._vertex_files), ("edges", self._edge_files)):
@@ -248,18 +240,7 @@ class TypedTables(TypedDataset):
             table.row_type = option.partition(".")[2]
         return tables
 
-    def read_graph(self) -> Graph:
-        """Return the graph of the tables, whose features are mapped from a temporary folder."""
-        with TemporaryDirectory() as folder:
-            return self._read(Path(folder))[0]
-
-    def _fill(self, folder: Path, records: Callable[[], list[RawFile]]) -> None:
-        with TemporaryDirectory(dir=folder) as of_features:
-            graph, notes = self._read(Path(of_features))
-            self._write_graph(folder, graph, records, **notes)
-
     def _read(self, folder: Path) -> tuple[Graph, dict[str, Any]]:
-        """Return the graph, with features in files in ``folder``, and notes for ``meta.json``."""
         tables = self._open_tables()
         edges = self._edge_tables(tables)
         named = {name for edge in edges for name, _ in edge.ends}
@@ -278,23 +259,6 @@ class TypedTables(TypedDataset):
         if self.split == "random" and graph.num_classes:
             graph = with_random_parts(graph, self._random_split())
         return reading.with_features(graph), reading.notes
-
-    def prepare(self, force: bool = False) -> Path:
-        """Convert the tables to a graph store, unless it is up to date, and return its directory.
-
-        With ``force`` the store is written again. Log the columns of features, and what was filled,
-        added or left out.
-        """
-        path = super().prepare(force)
-        log_columns(path)
-        return path
-
-    def with_options(self, trained: GraphSource, named: Collection[str]) -> GraphSource:
-        """Return these options, and those of a run's tables on how to read tables.
-
-        Options that the user has ``named``, or that differ from their defaults, stay.
-        """
-        return self if self._is_prepared() else with_options_of(self, trained, named)
 
     def to_predict(self, trained: TrainedColumns, *, splits: bool) -> StoredDataset:
         """Return these options for predictions by a run trained on the columns ``trained``.

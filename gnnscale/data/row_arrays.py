@@ -1,0 +1,81 @@
+"""Rows of a task from a user's arrays: vertices, cut-offs, labels and a split by time."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gnnscale.core import GraphError, standard_arithmetic
+from gnnscale.data import array_inputs
+from gnnscale.data.labels import read_labels
+from gnnscale.data.split_input import SplitInput
+from gnnscale.data.task_rows import with_checked_rows
+from gnnscale.data.time_inputs import common_unit, read_times
+from gnnscale.data.time_split import TimeSplit, check_part_times
+from gnnscale.graph import Graph, TaskRows
+
+
+@standard_arithmetic()
+def with_rows(
+    graph: Graph,
+    vertices: Any,
+    cutoffs: Any,
+    labels: Any,
+    *,
+    vertex_type: str | None = None,
+    valid_from: Any = None,
+    test_from: Any = None,
+    split: Mapping[str, Any] | None = None,
+    metric: str | None = None,
+) -> Graph:
+    """Return ``graph`` with rows to learn: vertices, each with a cut-off and a label.
+
+    A vertex may stand in many rows. Row ``i`` is predicted from what is known at ``cutoffs[i]``.
+
+    Args:
+        graph: graph with times of vertices or edges.
+        vertices: ``[n]`` ids, counted from 0 in ``vertex_type``.
+        cutoffs: ``[n]`` datetime64 in the unit of the graph's times, or integers.
+        labels: ``[n]`` classes, -1 if unknown; or regression targets, NaN if unknown.
+        vertex_type: type of ``vertices``. None: the graph has no types.
+        valid_from, test_from: first cut-offs of validation and test, as dates or integers; rows
+            train before the first.
+        split: row numbers or masks by ``train``, ``valid`` and ``test``, instead of the two times.
+        metric: ``accuracy``, ``roc_auc``, ``rmse`` or ``mae``. None: ``accuracy`` of classes,
+            ``rmse`` of targets.
+
+    Raises:
+        ConfigError: one of the two times is missing or no time.
+        GraphError: an argument is invalid, or the parts of the split overlap in time.
+    """
+    source = f"{graph.name}: rows"
+    if graph.times is None:
+        raise GraphError(f"{source}: expected a graph with times, got one without")
+    if graph.types is not None and vertex_type is None:
+        raise GraphError(f"{source}: vertex_type: required, one of {', '.join(graph.vertex_types)}")
+    count = len(array_inputs.as_array(vertices, f"{source}: vertices"))
+    times, unit = read_times(cutoffs, count, f"{source}: cut-offs"), graph.times.unit
+    common_unit({"cut-offs": times}, unit, source)
+    checked = read_labels(
+        array_inputs.as_array(labels, f"{source}: labels"),
+        count=count,
+        source=f"{source}: labels",
+        metric="rmse" if metric == "mae" else metric,
+        of="row",
+    )
+    if split is None:
+        valid, test = (None if time is None else str(time) for time in (valid_from, test_from))
+        parts = TimeSplit(valid, test, prefix="").parts(times.values, unit, source)
+    elif valid_from is not None or test_from is not None:
+        raise GraphError(f"{source}: split: expected no valid_from or test_from as well")
+    else:
+        parts = SplitInput().chosen(split, None, source).read(checked, count, source)
+        check_part_times(parts, times.values, unit, source)
+    rows = TaskRows(
+        name=graph.name,
+        vertices=vertices,
+        cutoffs=cutoffs,
+        labels=checked.values,
+        num_classes=checked.num_classes,
+        split=parts,
+        metric=metric or checked.metric,
+    )
+    return with_checked_rows(graph, rows, vertex_type)
