@@ -29,8 +29,9 @@ class StoreOptions:
             are lossy: integers with a scale per row.
         normalize_features: whether each row is divided by its sum, as in Kipf & Welling (2017).
         standardize: whether feature columns have mean 0 and standard deviation 1 over the training
-            vertices (edge features: over the training edges), or over all without a split. The run
-            stores both and applies them to graphs that it predicts.
+            vertices (edge features: over the training edges), or over all without a split; those of
+            categories and of empty cells stay 0 and 1. The run stores both and applies them to
+            graphs that it predicts.
         memory_bytes: bytes of memory for spooling and sorting edges and for sampling R-MAT, besides
             arrays of all vertices.
     """

@@ -68,6 +68,16 @@ class ColumnScaling:
         deviation[deviation <= 1e-7 * np.abs(mean)] = 0
         return cls(mean=mean.tolist(), deviation=np.where(deviation > 0, deviation, 1).tolist())
 
+    def leaving(self, columns: Sequence[Mapping[str, Any]]) -> "ColumnScaling":
+        """Return the scaling of numbers alone, without the 0/1 features of ``columns``.
+
+        Those of categories and of empty cells stay 0 and 1: rare ones would become large.
+        """
+        mean, deviation = list(self.mean), list(self.deviation)
+        for feature in _indicators(columns):
+            mean[feature], deviation[feature] = 0.0, 1.0
+        return ColumnScaling(mean=mean, deviation=deviation)
+
     def scaled(self, rows: Array, dtype: str = "float32") -> Iterator[Float32Array]:
         """Yield ``rows``, stored as ``dtype``, scaled: slices ``[n, num_features]`` float32."""
         mean, deviation = np.array(self.mean), np.array(self.deviation)
@@ -158,8 +168,15 @@ def completed_rows(
         cells.flush()
     if not standardizes:
         return row_slices(rows, None), None
-    scaling = ColumnScaling.of(rows, train, what)
+    scaling = ColumnScaling.of(rows, train, what).leaving(columns)
     return scaling.scaled(rows), scaling
+
+
+def _indicators(columns: Sequence[Mapping[str, Any]]) -> Iterator[int]:
+    """Yield the features that are 0 or 1: those of categories, and those that mark empty cells."""
+    for column, features in _parts(columns):
+        num_numbers = 0 if "categories" in column else len(_numbers(column, features))
+        yield from features[num_numbers:]
 
 
 def _parts(columns: Sequence[Any]) -> Iterator[tuple[Any, range]]:

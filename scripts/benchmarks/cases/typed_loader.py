@@ -3,6 +3,8 @@
 The graph is that of the case ``typed``, with features of all vertices. All loaders gather the rows
 of sampled vertices and work in the process itself, without workers and threads in the background.
 A hop in PyG's form expands new vertices alone; one in DGL's form expands all.
+
+Rounds are long enough that caches are not those which the other systems leave behind.
 """
 
 import argparse
@@ -23,7 +25,7 @@ WIDTHS = {"user": 64, "item": 64, "shop": 16}
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    take(parser, rounds=7, steps=10, threads=2)
+    take(parser, rounds=7, steps=60, threads=2)
     parser.add_argument("--scale", type=float, default=0.2, help="share of vertices and edges")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
 

@@ -48,7 +48,7 @@ def test_empty_numbers_get_the_mean_of_training_vertices_and_a_flag(tmp_path, ca
     assert f"vertices: {told}dataset.missing=mean)" in caplog.messages
     assert all(check.problem is None for check in verify_store(graph.path))
     scaled = make(tmp_path / "raw", GAPS, label="label", standardize=True).open()
-    assert scaled.features.tolist() == [[0, -1], [0, 1], [30, -1], [0, 1]]
+    assert scaled.features.tolist() == [[0, 0], [0, 1], [30, 0], [0, 1]]
     half = make(tmp_path / "raw", GAPS, label="label", feature_dtype="float16").open()
     assert half.features.dtype == np.float16
     assert half.features.tolist() == graph.features.tolist()

@@ -42,6 +42,18 @@ def test_mean_and_deviation_are_of_the_training_vertices(monkeypatch, slice_byte
         ColumnScaling.of(ROWS, np.array([], np.int32))
 
 
+def test_categories_and_marks_of_empty_cells_stay_0_and_1() -> None:
+    columns = [
+        {"width": 2, "categories": ["a", "b"]},
+        {"width": 1},
+        {"width": 3, "has_gaps": True},
+        {"width": 1},
+    ]
+    found = ColumnScaling(mean=[1.0] * 7, deviation=[2.0] * 7).leaving(columns)
+    assert found.mean == [0, 0, 1, 1, 1, 0, 1]
+    assert found.deviation == [1, 1, 2, 2, 2, 1, 2]
+
+
 @settings(max_examples=20)
 @given(arrays.arrays(np.float32, (20, 3), elements=st.floats(-1e6, 1e6, width=32)))
 def test_scaled_columns_have_mean_0_and_deviation_1(rows: np.ndarray) -> None:
@@ -126,12 +138,10 @@ def edge_tables(folder: Path, *, labelled: bool = False, **options: Any) -> Tabl
 
 
 def test_edges_that_train_are_fitted(tmp_path: Path) -> None:
-    """Amounts 100 and 300, and kinds a and b, are those of training."""
+    """Amounts 100 and 300 are those of training; kinds stay 0 and 1."""
     graph = edge_tables(tmp_path, labelled=True, standardize=True).open()
-    assert read_edge_scaling(graph) == ColumnScaling(
-        mean=[200, 0.5, 0.5], deviation=[100, 0.5, 0.5]
-    )
-    assert graph.edge_features.tolist() == [[-1, 1, -1], [1, -1, 1], [3, 1, -1], [7, 1, -1]]
+    assert read_edge_scaling(graph) == ColumnScaling(mean=[200, 0, 0], deviation=[100, 1, 1])
+    assert graph.edge_features.tolist() == [[-1, 1, 0], [1, 0, 1], [3, 1, 0], [7, 1, 0]]
     assert all(check.problem is None for check in verify_store(graph.path))
     assert {each.name for each in graph.path.glob("*scaled*")} == set()
     graph.save(tmp_path / "saved")
@@ -146,8 +156,8 @@ def test_all_edges_are_fitted_without_labels(tmp_path: Path) -> None:
     options: dict[str, Any] = {"undirected": True, "self_loops": "add"}
     graph = edge_tables(tmp_path, standardize=True, **options).open()
     found = read_edge_scaling(graph)
-    assert found.mean == [450, 0.75, 0.25]
-    assert found.deviation == pytest.approx([87500**0.5, 0.1875**0.5, 0.1875**0.5])
+    assert found.mean == [450, 0, 0]
+    assert found.deviation == pytest.approx([87500**0.5, 1, 1])
     rows = np.array([[100, 1, 0], [300, 0, 1], [500, 1, 0], [900, 1, 0]])
     expected = [*((rows - found.mean) / found.deviation), [0, 0, 0]]
     assert graph.edge_features == pytest.approx(np.float32(expected))

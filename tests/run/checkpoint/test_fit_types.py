@@ -78,7 +78,7 @@ def test_types_by_hand(dataset: TypedTables, tmp_path: Path, standardize: bool) 
     users = np.array([[4, 0, 0, 1], [1, 0, 1, 0]], np.float32)
     items = np.array([[3], [1]], np.float32)
     if standardize:
-        users = (users - [1, 0.5, 0, 0.5]) / [1, 0.5, 1, 0.5]
+        users = users - [1, 0, 0, 0]
         items = (items - 1.5) / 0.5
     assert rows_of(schema.fitted(graph)) == [users.tolist(), items.tolist()]
     assert schema.fitted(trained) is trained
@@ -132,7 +132,7 @@ def test_edge_types_by_hand(dataset: TypedTables, tmp_path: Path) -> None:
     assert fitted is not None
     one, both = fitted.matrices
     assert one is both
-    assert one.rows.tolist() == [[-1, 1], [-1, 1]]  # means and deviations 0.5
+    assert one.rows.tolist() == [[0, 1], [0, 1]]
     (folder / "orders.csv").write_text(orders.replace(",y", ",z"))
     graph = read_by_type(MODEL, read_as(dataset, folder, schema).open(), seed=0)
     with one_line("column 'tag' of new: expected the categories of training, got 'z'"):
@@ -176,7 +176,7 @@ def test_a_table_without_types_is_read_by_a_model_of_types(tmp_path: Path) -> No
 
     schema = InputSchema.of(table("a", "1,Rome,1\n2,Bern,3\n", standardize=True))
     graph = table("b", "1,Rome,5\n2,Rome,1\n")
-    # Bern, Rome, age; means 0.5, 0.5, 2 and deviations 0.5, 0.5, 1.
-    assert rows_of(schema.fitted(graph)) == [[[-1, 1, 3], [-1, 1, -1]]]
+    # Bern, Rome, age; mean 2 and deviation 1.
+    assert rows_of(schema.fitted(graph)) == [[[0, 1, 3], [0, 1, -1]]]
     with one_line("set dataset.features=[town,age]"):
         schema.fitted(table("c", "1,Rome,5\n2,Rome,1\n", features=["age", "town"]))

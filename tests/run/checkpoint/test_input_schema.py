@@ -240,10 +240,10 @@ def test_categories_have_the_places_of_the_run(tmp_path: Path, standardize: bool
     next_month = "1,,rome,5\n2,,,3\n3,,oslo,1\n"
     graph = table_graph(tmp_path / "b", next_month, label=None)
     assert graph.num_features == 3
-    # bern, oslo, rome, age; over vertices 1 and 2 they have means 0.5, 0, 0.5 and 2.
+    # bern, oslo, rome, age, whose mean over vertices 1 and 2 is 2.
     expected = np.array([[0, 0, 1, 5], [0, 0, 0, 3], [0, 1, 0, 1]], np.float32)
     if standardize:
-        expected = (expected - [0.5, 0, 0.5, 2]) / [0.5, 1, 0.5, 1]
+        expected = expected - [0, 0, 0, 2]
     assert read.fitted(graph).features.tolist() == expected.tolist()
 
 
@@ -282,10 +282,10 @@ def test_edges_of_another_table_are_those_of_the_run(tmp_path: Path, standardize
     loops = {"self_loops": "add"}
     graph = edge_graph(tmp_path / "b", "0,1,200,sale,,\n1,0,500,,,\n2,0,0,loan,,\n", **loops)
     assert graph.num_edge_features == 3
-    # amount, gift, loan, sale; over the edges that train they have means 200, 0.5, 0 and 0.5.
+    # amount, whose mean over the edges that train is 200, gift, loan, sale.
     expected = np.array([[200, 0, 0, 1], [500, 0, 0, 0], [0, 0, 1, 0]], np.float32)
     if standardize:
-        expected = (expected - [200, 0.5, 0, 0.5]) / [100, 0.5, 1, 0.5]
+        expected = (expected - [200, 0, 0, 0]) / [100, 1, 1, 1]
     assert run.fitted(graph).edge_features.tolist() == [*expected.tolist(), [0, 0, 0, 0]]
 
 
