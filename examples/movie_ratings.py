@@ -52,7 +52,7 @@ def write_tables(folder: Path, num_users: int = 1000, num_movies: int = 400) -> 
     write_table(folder / "ratings.csv", names, *ratings)
 
 
-def main(num_epochs: int = 20) -> float:
+def main(num_epochs: int = 30) -> float:
     with tempfile.TemporaryDirectory() as folder:
         write_tables(Path(folder))
         graph = load_input_graph(
@@ -73,7 +73,7 @@ def main(num_epochs: int = 20) -> float:
             epochs=num_epochs,
             batch_size=32,
             fanouts=[20, 5],
-            lr=0.005,
+            lr=0.01,
             directory=f"{folder}/run",
         )
         names = result.class_names or []

@@ -66,8 +66,9 @@ class RelationalTables(TableFolder):
             run learns. None: no rows.
         missing: one of ``MISSING_POLICIES`` for empty cells of numbers and dates among the
             features, as of ``TypedTables``.
-        standardize: whether feature columns have mean 0 and standard deviation 1, over the rows up
-            to the last cut-off that trains, and over all rows of tables without times.
+        standardize: whether feature columns of numbers and dates have mean 0 and standard deviation
+            1, over the rows up to the last cut-off that trains, and over all rows of tables without
+            times.
     """
 
     task: str | None = field(default=None, metadata=names("text"))

@@ -109,8 +109,9 @@ class TypedTables(TableFolder, DividedDataset):
             the times of their rows. None: all are known at all times.
         time_unit: one of ``TIME_UNIT_CHOICES``, the unit of all times, which are rounded down;
             ``auto`` counts seconds for dates and timestamps, and refuses numbers.
-        standardize: whether feature columns have mean 0 and standard deviation 1, over the training
-                vertices of labeled types, over all vertices of other types and all edges of a type.
+        standardize: whether feature columns of numbers and dates have mean 0 and standard deviation
+            1, over the training vertices of labeled types, over all vertices of other types and all
+            edges of a type.
         delimiter: one character between the values of CSV, or ``tab``.
         decimal: mark of decimals in CSV, a point or a comma.
     """
