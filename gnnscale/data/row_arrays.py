@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gnnscale.core import GraphError, standard_arithmetic
+from gnnscale.core import Array, GraphError, standard_arithmetic
 from gnnscale.data import array_inputs
 from gnnscale.data.labels import read_labels
 from gnnscale.data.split_input import SplitInput
 from gnnscale.data.task_rows import with_checked_rows
 from gnnscale.data.time_inputs import common_unit, read_times
 from gnnscale.data.time_split import TimeSplit, check_part_times
-from gnnscale.graph import Graph, TaskRows
+from gnnscale.graph import DATE_CODES, Graph, TaskRows, TimeUnit
 
 
 @standard_arithmetic()
@@ -33,7 +33,8 @@ def with_rows(
     Args:
         graph: graph with times of vertices or edges.
         vertices: ``[n]`` ids, counted from 0 in ``vertex_type``.
-        cutoffs: ``[n]`` datetime64 in the unit of the graph's times, or integers.
+        cutoffs: ``[n]`` datetime64, rounded down to the unit of the graph's times, or integers in
+            that unit.
         labels: ``[n]`` classes, -1 if unknown; or regression targets, NaN if unknown.
         vertex_type: type of ``vertices``. None: the graph has no types.
         valid_from, test_from: first cut-offs of validation and test, as dates or integers; rows
@@ -52,7 +53,8 @@ def with_rows(
     if graph.types is not None and vertex_type is None:
         raise GraphError(f"{source}: vertex_type: required, one of {', '.join(graph.vertex_types)}")
     count = len(array_inputs.as_array(vertices, f"{source}: vertices"))
-    times, unit = read_times(cutoffs, count, f"{source}: cut-offs"), graph.times.unit
+    unit = graph.times.unit
+    times = read_times(_in_unit(cutoffs, unit, source), count, f"{source}: cut-offs")
     common_unit({"cut-offs": times}, unit, source)
     checked = read_labels(
         array_inputs.as_array(labels, f"{source}: labels"),
@@ -72,10 +74,17 @@ def with_rows(
     rows = TaskRows(
         name=graph.name,
         vertices=vertices,
-        cutoffs=cutoffs,
+        cutoffs=times.values,
         labels=checked.values,
         num_classes=checked.num_classes,
         split=parts,
         metric=metric or checked.metric,
     )
     return with_checked_rows(graph, rows, vertex_type)
+
+
+def _in_unit(cutoffs: Any, unit: TimeUnit, source: str) -> Array:
+    """Return cut-offs as an array; dates are in ``unit``, if that is one of dates."""
+    array = array_inputs.as_array(cutoffs, f"{source}: cut-offs")
+    is_date = array.dtype.kind == "M" and unit in DATE_CODES
+    return array.astype(f"datetime64[{DATE_CODES[unit]}]") if is_date else array

@@ -90,6 +90,8 @@ class Graph(LabeledTopology):
                 f"{len(ids):,}" for ids in (self.train_idx, self.valid_idx, self.test_idx)
             )
             parts.append(f"{sizes} train/valid/test")
+        if self.rows is not None:
+            parts.append(f"{len(self.rows.vertices):,} task rows")
         return f"<gnnscale.Graph {self.name!r}: {', '.join(parts)}>"
 
     def check_files(self) -> None:

@@ -50,11 +50,28 @@ def test_rows_are_split_by_two_times() -> None:
     assert (graph.rows.labels.tolist(), graph.rows.num_classes) == ([1, 0, 1, -1], 2)
     assert graph.rows.metric == "accuracy"
     assert parts(graph) == [[0, 1], [2], [3]]
+    assert repr(graph).endswith("4 task rows>")
 
 
 @pytest.mark.parametrize("bounds", [(DAYS[2], DAYS[3]), (1704672000, 1704758400)])
 def test_bounds_are_dates_or_integers(bounds: tuple[Any, Any]) -> None:
     assert parts(items(valid_from=bounds[0], test_from=bounds[1])) == [[0, 1], [2], [3]]
+
+
+@pytest.mark.parametrize("unit", ["D", "ms", "ns"])
+def test_cutoffs_are_rounded_down_to_the_unit_of_the_graph(unit: str) -> None:
+    late = 0 if unit == "D" else 1
+    rows = items(cutoffs=DAYS.astype(f"M8[{unit}]") + late).rows
+    assert rows is not None
+    assert rows.cutoffs.tolist() == DAYS.astype(int).tolist()
+
+
+def test_dates_for_a_graph_of_steps_are_refused() -> None:
+    graph = from_arrays(
+        ([0], [1]), np.ones((2, 1), np.float32), edge_times=np.array([4]), time_unit="step"
+    )
+    with pytest.raises(GraphError, match="time_unit=step: expected the unit of cut-offs"):
+        with_rows(graph, [1], DAYS[:1], [1], split={"train": [0]})
 
 
 def test_a_split_by_masks_and_numbers() -> None:
@@ -88,10 +105,6 @@ def test_rows_of_a_graph_without_types() -> None:
         ({"vertex_type": "shop"}, "shop: rows: shop: no such vertex type"),
         ({"vertices": [1, 0, 2, 0]}, "shop: rows: vertices: vertex id 2 is out of range"),
         ({"vertices": [1, 0, 1]}, r"shop: rows: cut-offs: expected 3, got \[4\]"),
-        (
-            {"cutoffs": DAYS.astype("M8[ms]")},
-            "shop: rows: time_unit=s: expected the unit of cut-offs, which is ms",
-        ),
         ({"cutoffs": [np.datetime64("NaT"), *DAYS[1:]]}, "shop: rows: cut-offs: .* got NaT for 1"),
         ({"labels": [1, -1, 1, -1]}, "shop: rows: .*train split"),
         ({"labels": [1, 0]}, "shop: rows: labels"),
