@@ -31,8 +31,8 @@ class RelF1(RelationalTables):
         task: ``driver-dnf`` (30 days, label 1: a driver did not finish a race), ``driver-top3``
             (30 days, label 1: qualified among the first three) or ``driver-position`` (60 days,
             mean position). Rows before 2005 train, those before 2010 validate. None: no rows.
-        before_test: whether the graph ends with 2010-01-01, as RelBench's graphs do: rows of test
-            with cut-offs up to four years later are predicted from what was known then.
+        before_test: whether the graph ends with 2010-01-01, as RelBench's graphs do: rows of test,
+            with cut-offs up to six years later, are predicted from what was known then.
     """
 
     name: str = "rel_f1"
