@@ -5,10 +5,9 @@ from typing import Any
 
 from gnnscale.core import Array, GraphError, standard_arithmetic
 from gnnscale.data import array_inputs
-from gnnscale.data.labels import read_labels
 from gnnscale.data.split_input import SplitInput
-from gnnscale.data.task_rows import with_checked_rows
-from gnnscale.data.time_inputs import common_unit, read_times
+from gnnscale.data.task_rows import row_labels, times_of, with_checked_rows
+from gnnscale.data.time_inputs import read_times
 from gnnscale.data.time_split import TimeSplit, check_part_times
 from gnnscale.graph import DATE_CODES, Graph, TaskRows, TimeUnit
 
@@ -26,7 +25,7 @@ def with_rows(
     split: Mapping[str, Any] | None = None,
     metric: str | None = None,
 ) -> Graph:
-    """Return ``graph`` with rows to learn: vertices, each with a cut-off and a label.
+    """Return ``graph`` with the rows of a task: vertices to predict as of cut-offs, with labels.
 
     A vertex may stand in many rows. Row ``i`` is predicted from what is known at ``cutoffs[i]``.
 
@@ -48,33 +47,25 @@ def with_rows(
         GraphError: an argument is invalid, or the parts of the split overlap in time.
     """
     source = f"{graph.name}: rows"
-    if graph.times is None:
-        raise GraphError(f"{source}: expected a graph with times, got one without")
+    unit = times_of(graph, source).unit
     if graph.types is not None and vertex_type is None:
         raise GraphError(f"{source}: vertex_type: required, one of {', '.join(graph.vertex_types)}")
     count = len(array_inputs.as_array(vertices, f"{source}: vertices"))
-    unit = graph.times.unit
-    times = read_times(_in_unit(cutoffs, unit, source), count, f"{source}: cut-offs")
-    common_unit({"cut-offs": times}, unit, source)
-    checked = read_labels(
-        array_inputs.as_array(labels, f"{source}: labels"),
-        count=count,
-        source=f"{source}: labels",
-        metric="rmse" if metric == "mae" else metric,
-        of="row",
-    )
+    dates = _in_unit(cutoffs, unit, source)
+    times = read_times(dates, count, f"{source}: cut-offs").values
+    checked = row_labels(labels, count, metric, source)
     if split is None:
         valid, test = (None if time is None else str(time) for time in (valid_from, test_from))
-        parts = TimeSplit(valid, test, prefix="").parts(times.values, unit, source)
+        parts = TimeSplit(valid, test, prefix="").parts(times, unit, source)
     elif valid_from is not None or test_from is not None:
         raise GraphError(f"{source}: split: expected no valid_from or test_from as well")
     else:
         parts = SplitInput().chosen(split, None, source).read(checked, count, source)
-        check_part_times(parts, times.values, unit, source)
+        check_part_times(parts, times, unit, source)
     rows = TaskRows(
         name=graph.name,
         vertices=vertices,
-        cutoffs=times.values,
+        cutoffs=dates,
         labels=checked.values,
         num_classes=checked.num_classes,
         split=parts,

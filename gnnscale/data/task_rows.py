@@ -1,6 +1,7 @@
 """Rows of a task, checked against their graph."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -8,20 +9,14 @@ from gnnscale.core import GraphError, Int64Array, brief
 from gnnscale.data import array_inputs, validation
 from gnnscale.data.labels import Labels, read_labels
 from gnnscale.data.time_inputs import TimeValues, common_unit, read_times
-from gnnscale.graph import (
-    ROW_METRICS,
-    Graph,
-    GraphTimes,
-    Split,
-    TaskRows,
-    format_time,
-)
-
-_PARTS = ("train", "valid", "test")
+from gnnscale.data.time_split import PARTS
+from gnnscale.graph import ROW_METRICS, Graph, GraphTimes, Split, TaskRows, format_time
 
 
 def with_checked_rows(graph: Graph, rows: TaskRows, vertex_type: str | None = None) -> Graph:
-    """Return ``graph`` with ``rows``, checked; their cut-offs may be datetime64.
+    """Check ``rows`` against ``graph``, and return the graph with them.
+
+    Cut-offs of ``rows`` may be datetime64.
 
     Args:
         graph: graph with times.
@@ -33,17 +28,16 @@ def with_checked_rows(graph: Graph, rows: TaskRows, vertex_type: str | None = No
             than the times, or all earlier.
     """
     source = f"{graph.name}: rows"
-    if graph.times is None:
-        raise GraphError(f"{source}: expected a graph with times, got one without")
+    times = times_of(graph, source)
     span = _vertices(graph, vertex_type, source)
     ids = array_inputs.vertex_ids(rows.vertices, span.stop - span.start, f"{source}: vertices")
-    labels = _labels(rows, len(ids), source)
+    labels = row_labels(rows.labels, len(ids), rows.metric, source, rows.num_classes)
     return replace(
         graph,
         rows=TaskRows(
             name=graph.name,
             vertices=(ids + span.start).astype(graph.indices.dtype),
-            cutoffs=_cutoffs(rows, len(ids), graph.times, source),
+            cutoffs=_cutoffs(rows, len(ids), times, source),
             labels=labels.values,
             num_classes=labels.num_classes,
             split=_split(rows.split, labels, source),
@@ -66,17 +60,30 @@ def _vertices(graph: Graph, vertex_type: str | None, source: str) -> slice:
     return graph.schema.vertices(graph.vertex_types.index(vertex_type))
 
 
-def _labels(rows: TaskRows, count: int, source: str) -> Labels:
-    if rows.metric not in ROW_METRICS:
+def times_of(graph: Graph, source: str) -> GraphTimes:
+    """Return the times of ``graph``; GraphError, which begins with ``source``: it has none."""
+    if graph.times is None:
+        raise GraphError(f"{source}: expected a graph with times, got one without")
+    return graph.times
+
+
+def row_labels(
+    labels: Any, count: int, metric: str | None, source: str, num_classes: int | None = None
+) -> Labels:
+    """Return the labels of ``count`` rows, as ``read_labels`` does.
+
+    GraphError, which begins with ``source``: labels are invalid, or ``metric`` is none of rows.
+    """
+    if metric is not None and metric not in ROW_METRICS:
         raise GraphError(
-            f"{source}: metric={brief(rows.metric)}: expected one of {', '.join(ROW_METRICS)}"
+            f"{source}: metric={brief(metric)}: expected one of {', '.join(ROW_METRICS)}"
         )
     return read_labels(
-        array_inputs.as_array(rows.labels, f"{source}: labels"),
+        array_inputs.as_array(labels, f"{source}: labels"),
         count=count,
         source=f"{source}: labels",
-        metric="rmse" if rows.metric == "mae" else rows.metric,
-        num_classes=rows.num_classes,
+        metric="rmse" if metric == "mae" else metric,
+        num_classes=num_classes,
         of="row",
     )
 
@@ -97,7 +104,7 @@ def _cutoffs(rows: TaskRows, count: int, times: GraphTimes, source: str) -> Int6
 
 def _split(split: Split, labels: Labels, source: str) -> Split:
     """Return the split of rows, sorted; GraphError: a part is invalid, or training is empty."""
-    parts = {name: np.asarray(getattr(split, f"{name}_idx")) for name in _PARTS}
+    parts = {name: np.asarray(getattr(split, f"{name}_idx")) for name in PARTS}
     if not any(map(len, parts.values())):
         return Split()
     validation.check_split(parts, labels.values, len(labels.values), source, of="row")

@@ -10,8 +10,9 @@ from gnnscale.core import Array, ConfigError, GraphError, Int64Array, brief
 from gnnscale.data.storage import StoreWriter
 from gnnscale.graph import DATE_CODES, Split, TimeUnit, format_time, has_label
 
+#: Parts of a split, in the order of their times.
+PARTS = ("train", "valid", "test")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?)?")
-_PARTS = ("train", "valid", "test")
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 
 
@@ -49,8 +50,8 @@ class TimeSplit:
         if not len(train_idx):
             first = "none" if not len(cutoffs) else format_time(int(cutoffs.min()), unit)
             raise GraphError(
-                f"{source}: {self.prefix}valid_from={brief(self.valid_from)}: expected a row with an "
-                f"earlier cut-off, to train; the first cut-off is {first}"
+                f"{source}: {self.prefix}valid_from={brief(self.valid_from)}: expected a row with "
+                f"an earlier cut-off, to train; the first cut-off is {first}"
             )
         return Split(train_idx=train_idx, valid_idx=valid_idx, test_idx=test_idx)
 
@@ -58,11 +59,11 @@ class TimeSplit:
 def check_part_times(
     split: Split, cutoffs: Int64Array, unit: TimeUnit, source: object, advice: str = ""
 ) -> None:
-    """Raise GraphError unless rows of each part are before those of the next, by ``cutoffs``.
+    """Raise GraphError unless training is before validation, and both before test.
 
-    ``source`` begins the message, and ``advice`` ends it.
+    ``cutoffs`` are those of all rows. ``source`` begins the message, and ``advice`` ends it.
     """
-    parts = {name: getattr(split, f"{name}_idx") for name in _PARTS}
+    parts = {name: getattr(split, f"{name}_idx") for name in PARTS}
     for (earlier, rows), (later, later_rows) in combinations(parts.items(), 2):
         if not (len(rows) and len(later_rows)):
             continue
@@ -80,8 +81,7 @@ def parse_time(option: str, text: str | None, unit: str) -> int:
     ConfigError, which begins with ``option``: it is missing, or no time.
     """
     if text is None:
-        with_split = " with dataset.split=time" if option.startswith("dataset.") else ""
-        raise ConfigError(f"{option}: required{with_split}, as 2024-01-31")
+        raise ConfigError(f"{option}: required for a split by time, as 2024-01-31")
     if _INTEGER.fullmatch(text):
         return int(text)
     if unit in DATE_CODES and _DATE.fullmatch(text):

@@ -41,7 +41,7 @@ def test_bounds(text: str, unit: Any, time: int) -> None:
 @pytest.mark.parametrize(
     ("bounds", "unit", "message"),
     [
-        ((None, "2010-01-01"), "s", "dataset.valid_from: required with dataset.split=time"),
+        ((None, "2010-01-01"), "s", "dataset.valid_from: required for a split by time"),
         (("2010-01-01", "2005-01-01"), "s", "test_from=2005-01-01: expected a time after dataset"),
         (("2010-01-01", "2010-01-01"), "s", "expected a time after dataset.valid_from=2010-01-01"),
         (("May 2010", "2011-01-01"), "s", "valid_from=May 2010: expected a date, as 2024-01-31"),

@@ -79,7 +79,7 @@ def test_vertices_are_divided_by_their_own_times(tables, tmp_path) -> None:
     ("options", "words"),
     [
         ({"test_from": "2024-01-02"}, ("test_from=2024-01-02: expected a time after",)),
-        ({"valid_from": None}, ("dataset.valid_from: required with dataset.split=time",)),
+        ({"valid_from": None}, ("dataset.valid_from: required for a split by time",)),
         ({"split": "random"}, ("dataset.valid_from=2024-01-02: expected dataset.split=time",)),
         ({"edge_time": None}, ("dataset.split=time: expected dataset.edge_time", "kind")),
         ({"valid_from": "soon"}, ("valid_from=soon: expected a date",)),

@@ -19,10 +19,7 @@ from gnnscale.data.readers.relational.schema import (
 )
 from gnnscale.data.readers.relational.task_table import TaskTable
 from gnnscale.data.readers.table_files import check_marks, table_files
-from gnnscale.data.readers.table_options import (
-    SPLIT,
-    ColumnOptions,
-)
+from gnnscale.data.readers.table_options import SPLIT, ColumnOptions
 from gnnscale.data.readers.typed.columns import columns_of_run, listed
 from gnnscale.data.readers.typed.edge_reading import EdgeTable
 from gnnscale.data.readers.typed.reading import TypedTableOptions, VertexTable
@@ -59,7 +56,7 @@ class RelationalTable(Table):
 
 @dataclass(frozen=True, kw_only=True)
 class RelationalTables(TableFolder):
-    """Base of the readers of relational tables.
+    """Base of the readers of tables with keys: rows are vertices, foreign keys are edges.
 
     Attributes:
         task: name of a task of the schema: its rows, vertices with cut-offs and labels, are what a

@@ -18,7 +18,7 @@ from gnnscale.graph import Graph
 
 @dataclass(frozen=True, kw_only=True)
 class TableFolder(TypedStoredDataset):
-    """Base of the readers of tables by type, whose features are written before the store.
+    """Base of the readers of a table for each type, whose features go through files.
 
     Attributes:
         missing: one of ``MISSING_POLICIES`` for empty cells of numbers and dates among the
@@ -53,7 +53,7 @@ class TableFolder(TypedStoredDataset):
             self._write_graph(folder, graph, records, **notes)
 
     def prepare(self, force: bool = False) -> Path:
-        """Convert the tables to a graph store, unless it is up to date, and return its directory.
+        """Write the graph store of the tables, unless one is up to date, and return its folder.
 
         With ``force`` the store is written again. Log the columns of features, and what was filled,
         added or left out.
@@ -63,7 +63,7 @@ class TableFolder(TypedStoredDataset):
         return path
 
     def with_options(self, trained: GraphSource, named: Collection[str]) -> GraphSource:
-        """Return these options, and those of a run's tables on how to read tables.
+        """Return these options, completed by a run's options on how to read tables.
 
         Options that the user has ``named``, or that differ from their defaults, stay.
         """

@@ -187,7 +187,7 @@ def test_rows_without_a_label(shop: Any) -> None:
         ),
         ({}, {"task": "chrn"}, "task=chrn: expected a task of "),
         ({}, {"split": "random"}, "dataset.split"),
-        ({}, {"split": "time"}, "dataset.valid_from: required with dataset.split=time"),
+        ({}, {"split": "time"}, "dataset.valid_from: required for a split by time"),
         (
             {},
             {"split": "time", "valid_from": "1970-01-09", "test_from": "1970-01-08"},
