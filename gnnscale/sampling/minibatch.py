@@ -11,6 +11,7 @@ from gnnscale.core import Array, ConfigError, track
 from gnnscale.core.types import Float32Array, Int32Array, Int64Array, IntArray, UInt32Array
 from gnnscale.graph import Graph
 from gnnscale.ops import NativeSampler, Sampled
+from gnnscale.sampling.time_rule import TimeRule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,9 +126,8 @@ class MiniBatch:
     #: ``[num_input_vertices]`` int64 cut-off as of which each input vertex is reached: a vertex may
     #: stand among them once for each cut-off. None: sampling does not regard times
     cutoffs: Int64Array | None = None
-    #: ``[2, num_input_vertices]`` int64 lowest and highest time of edges to each input vertex that
-    #: sampling allows. None: it does not regard times, or bounds depend on the way from the seed
-    intervals: Int64Array | None = None
+    #: rule of the edges that sampling allowed, as of ``cutoffs``. None: it does not regard times
+    time_rule: TimeRule | None = None
 
     def __repr__(self) -> str:
         """Return one line with the step and the sizes of the mini-batch."""
@@ -149,6 +149,16 @@ class MiniBatch:
         return vertices if self.cutoffs is None else np.unique(vertices)
 
     @property
+    def intervals(self) -> Int64Array | None:
+        """``[2, num_input_vertices]`` int64 lowest and highest time of edges to input vertices.
+
+        None: sampling does not regard times, or bounds depend on the way from the seed.
+        """
+        if self.cutoffs is None or self.time_rule is None:
+            return None
+        return self.time_rule.intervals(np.asarray(self.cutoffs))
+
+    @property
     def first_seed(self) -> int:
         """Global id of the first seed; IndexError: the mini-batch is empty."""
         return int(self.seeds[0])
@@ -157,9 +167,9 @@ class MiniBatch:
     def num_bytes(self) -> int:
         """Bytes of all arrays of the mini-batch."""
         parts = [part.num_bytes for part in (self.links, self.rows) if part is not None]
-        times = [array.nbytes for array in (self.cutoffs, self.intervals) if array is not None]
+        times = 0 if self.cutoffs is None else self.cutoffs.nbytes
         blocks = sum(block.num_bytes for block in self.blocks)
-        return self.input_vertices.nbytes + sum(times) + sum(parts) + blocks
+        return self.input_vertices.nbytes + times + sum(parts) + blocks
 
     @property
     def lists_read(self) -> tuple[tuple[IntArray, Int64Array], ...]:

@@ -7,7 +7,6 @@ import numpy as np
 
 from gnnscale.core import ConfigError, Int64Array, brief, check_choice
 from gnnscale.graph import NO_TIME
-from gnnscale.sampling.typed import Draws
 
 #: Bound of a source reached over an edge: its seed's cut-off, the edge's time, or a walk in time.
 Rule = Literal["seed", "destination", "walk"]
@@ -101,7 +100,7 @@ def check_window(window: Any) -> None:
         )
 
 
-def check_strategy(strategy: str, *, draws: Draws, replace: bool) -> None:
+def check_strategy(strategy: str, *, draws: str, replace: bool) -> None:
     """Raise ConfigError if the newest edges are taken, and draws are not uniform or repeat."""
     if strategy != "last":
         return

@@ -140,11 +140,7 @@ class TimedSampler:
                 step=step,
                 num_threads=self.num_threads,
             )
-            return replace(
-                plain,
-                cutoffs=sampled.cutoffs,
-                intervals=self.rule.intervals(np.asarray(sampled.cutoffs)),
-            )
+            return replace(plain, cutoffs=sampled.cutoffs, time_rule=self.rule)
         return TypedMiniBatch(
             seed=self.seed,
             step=step,

@@ -232,7 +232,7 @@ class NativeSampler {
     Seeds units = seeds_of(from);
     if (!cutoffs.is_none()) {
       units.cutoffs = as_of.data();
-      time.shares = time_shares();
+      time.index = time_index(threads);
       edge_options.time = &time;
     }
     return run([&]<typename Vertex>(Pools<Vertex>& pools) {
@@ -442,12 +442,15 @@ class NativeSampler {
     refuse_value(name, "True", "False for a graph whose edges have no weights");
   }
 
-  // Returns estimates of the times of each edge type, made on first use.
-  const TimeShares* time_shares() {
+  // Returns the index of the times, built on first use. Lists on disk exceed the memory: their
+  // times have no codes.
+  const TimeIndex* time_index(int num_threads) {
     NoGil released;
-    std::call_once(
-        looked_, [&] { time_shares_ = sampled_shares(edge_times_, offsets_, num_edges_, types_); });
-    return time_shares_.data();
+    std::call_once(indexed_, [&] {
+      time_index_ = std::make_unique<TimeIndex>(edge_times_, offsets_, num_edges_, types_,
+                                                lists_.is_none(), num_threads);
+    });
+    return time_index_.get();
   }
 
   // Returns the slots of weighted draws, built on first use.
@@ -467,8 +470,8 @@ class NativeSampler {
   const float* edge_weights_ = nullptr;
   const uint32_t* edge_rows_ = nullptr;
   const int64_t* edge_times_ = nullptr;
-  std::vector<TimeShares> time_shares_;
-  std::once_flag prepared_, looked_;
+  std::once_flag prepared_, indexed_;
+  std::unique_ptr<TimeIndex> time_index_;
   std::unique_ptr<WeightSlots> weight_slots_;
   std::variant<std::unique_ptr<Pools<int32_t>>, std::unique_ptr<Pools<int64_t>>> pools_;
 };

@@ -107,11 +107,20 @@ template <typename Vertex>
 void Sampler<Vertex>::start(const Seeds& seeds, const TimeRule* rule) {
   if (seeds.size > kMaxLocal) refuse_size();
   start_units(seeds, rule);
+  std::vector<int64_t> sizes_of_groups(group_bounds_.size());
+  for (const int32_t group : seed_groups_) ++sizes_of_groups[group];
   for (Front& front : fronts_) {
     Vertex* vertices = front.vertices.reserve(seeds.size + 1);
     front.map.start();
     front.units.start(by_unit_ && rule->handed == Handed::since, by_unit_ && rule->disjoint);
-    by_unit_ ? front.units.reserve(seeds.size, vertices) : front.map.reserve(seeds.size, vertices);
+    front.groups.start(std::ssize(group_bounds_));
+    if (by_group_) {
+      front.groups.reserve(sizes_of_groups, vertices);
+    } else if (by_unit_) {
+      front.units.reserve(seeds.size, vertices);
+    } else {
+      front.map.reserve(seeds.size, vertices);
+    }
   }
   for (int64_t i = 0; i < seeds.size; ++i) {
     const int64_t seed = seeds[i];
@@ -135,12 +144,14 @@ void Sampler<Vertex>::start(const Seeds& seeds, const TimeRule* rule) {
 }
 
 template <typename Vertex>
-void Sampler<Vertex>::grow(int type, int64_t num_more) {
-  auto& [map, vertices, units] = fronts_[type];
+void Sampler<Vertex>::grow(int type, int64_t num_more, std::span<const Hop> hops) {
+  auto& [map, vertices, units, groups] = fronts_[type];
   if (by_unit_) {
-    const int64_t max_units = units.size() + num_more;
+    const int64_t size = fronts_[type].size(), max_units = size + num_more;
     if (max_units > kMaxLocal) refuse_size();
-    return units.reserve(num_more, vertices.reserve(max_units + 1, units.size()));
+    const Vertex* known = vertices.reserve(max_units + 1, size);
+    return by_group_ ? groups.reserve(edges_by_group(type, hops), known)
+                     : units.reserve(num_more, known);
   }
   const int64_t max_vertices = std::min(map.size() + num_more, types_.vertices[type].size);
   if (max_vertices > kMaxLocal) refuse_size();
@@ -153,7 +164,6 @@ auto Sampler<Vertex>::open_hops(const std::vector<Plan>& plans) -> std::vector<H
   for (const Plan& plan : plans) num_lists += plan.num_dst();
   int64_t* begins = begins_.reserve(2 * num_lists);
   uint64_t* keys = rule_ == nullptr ? nullptr : keys_.reserve(num_lists);
-  uint64_t* bounds = rule_ == nullptr ? nullptr : bounds_.reserve(num_lists);
   uint8_t* narrowed = rule_ == nullptr ? nullptr : narrowed_.reserve(num_lists);
   std::vector<Hop> hops;
   hops.reserve(plans.size());
@@ -162,10 +172,8 @@ auto Sampler<Vertex>::open_hops(const std::vector<Plan>& plans) -> std::vector<H
     begins += 2 * plan.num_dst();
     if (rule_ != nullptr) {
       hop.keys = keys;
-      if (by_unit_ && rule_->handed == Handed::cutoff) hop.bounds = bounds;
       if (plan.ask.by_weight) hop.narrowed = narrowed;
       keys += plan.num_dst();
-      bounds += plan.num_dst();
       narrowed += plan.num_dst();
     }
     std::fill_n(hop.indptr.data.get(), plan.fanout == 0 ? hop.indptr.size : 1, 0);
@@ -357,7 +365,7 @@ void Sampler<Vertex>::make_room(Hop& hop, BlockArrays& block) const {
   if (hop.ask.positions) block.positions = Array<int64_t>(hop.num_edges);
   if (hop.ask.edge_weights) block.edge_weights = Array<float>(hop.num_edges);
   if (hop.ask.rows != nullptr) block.edge_rows = Array<uint32_t>(hop.num_edges);
-  if (by_unit_ && rule_->handed != Handed::cutoff) hop.edge_times = Array<int64_t>(hop.num_edges);
+  if (by_unit_ && !by_group_) hop.edge_times = Array<int64_t>(hop.num_edges);
   hop.positions = block.positions.data.get();
   hop.edge_weights = block.edge_weights.data.get();
   hop.edge_rows = block.edge_rows.data.get();
@@ -414,14 +422,10 @@ Pick<Vertex> Sampler<Vertex>::pick_of(const Hop& hop, Vertex* picked, bool relab
                     0,
                     hop.keys};
   const RelabelMap<Vertex>& map = fronts_[hop.edges.source].map;
-  if (by_unit_) {
-    if (!relabels || !fetches_units(hop)) return pick;
-    pick.table = fronts_[hop.edges.source].units.data();
-    pick.shift = fronts_[hop.edges.source].units.shift();
-    pick.bounds = hop.bounds;
-  } else if (relabels && map.dense() != nullptr) {
+  if (by_unit_ || !relabels) return pick;
+  if (map.dense() != nullptr) {
     pick.table = map.dense()->data();
-  } else if (relabels) {
+  } else {
     pick.table = map.hash()->data();
     pick.shift = map.hash()->shift();
   }
@@ -471,7 +475,7 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Seeds& seeds, const
   // The newest edges are taken without draws.
   replace = replace && (rule_ == nullptr || !rule_->last);
   const size_t num_relations = types_.edges.size(), num_hops = fanouts.size() / num_relations;
-  const bool has_shares = rule_ != nullptr && rule_->shares != nullptr;
+  const TimeIndex* times = rule_ == nullptr ? nullptr : rule_->index;
   SampledBatch<Vertex> batch;
   batch.blocks.resize(fanouts.size());
   batch.edge_vertices.resize(num_relations);
@@ -489,7 +493,7 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Seeds& seeds, const
       const EdgeType& edges = types_.edges[r];
       plans.push_back({edges, firsts[edges.destination], ends[edges.destination],
                        fanouts[hop * num_relations + r], replace, shares ? key : combine(key, r),
-                       edge_options, has_shares ? &rule_->shares[r] : nullptr});
+                       edge_options, times == nullptr ? nullptr : &times->shares(r)});
     }
     BlockArrays* blocks = &batch.blocks[hop * num_relations];
     const bool is_all = num_relations == 1 && fronts_.size() == 1 && hop + 1 == num_hops;

@@ -103,7 +103,7 @@ void Sampler<Vertex>::close_hops(std::span<Hop> hops) {
     num_more[hop.edges.source] += hop.num_edges;
   }
   for (size_t type = 0; type < fronts_.size(); ++type) {
-    if (num_more[type] > 0) grow(static_cast<int>(type), num_more[type]);
+    if (num_more[type] > 0) grow(static_cast<int>(type), num_more[type], hops);
   }
 }
 
@@ -201,11 +201,7 @@ void Sampler<Vertex>::sample_hops_in_turn(const std::vector<Plan>& plans, int nu
   pick_hops(hops, num_threads, fetches, open, [&](size_t i, int64_t first, int64_t last) {
     const Vertex* picked = edge_vertices[i].data.get();
     int32_t* local = blocks[i].indices.data.get();
-    if (by_unit_) {
-      return hops[i].edge_times.data == nullptr
-                 ? number_units<false>(hops[i], picked, first, last, fetches, local)
-                 : number_units<true>(hops[i], picked, first, last, fetches, local);
-    }
+    if (by_unit_) return number_units(hops[i], picked, first, last, local);
     RelabelMap<Vertex>& map = fronts_[plans[i].edges.source].map;
     Vertex* vertices = fronts_[plans[i].edges.source].vertices.data();
     map.visit([&](auto& table) {

@@ -124,9 +124,11 @@ void test_allowed_edges(bool has_one_cutoff) {
     seeds.push_back(v);
     cutoffs.push_back(has_one_cutoff ? 90 : static_cast<int64_t>(below(draw(4, v), kNumTimes)));
   }
-  const auto shares =
-      sampled_shares(lists.times.data(), lists.indptr.data(), std::ssize(lists.times),
-                     GraphTypes::homogeneous(kNumVertices));
+  const auto index_of = [&](bool has_codes) {
+    return TimeIndex(lists.times.data(), lists.indptr.data(), std::ssize(lists.times),
+                     GraphTypes::homogeneous(kNumVertices), has_codes, 2);
+  };
+  const TimeIndex coded = index_of(true), estimated = index_of(false);
   for (TimeRule rule : rules(lists.times.data())) {
     Plain<Vertex> plain;
     for (size_t i = 0; i < seeds.size(); ++i) {
@@ -135,7 +137,7 @@ void test_allowed_edges(bool has_one_cutoff) {
     for (int hop = 0; hop < 2; ++hop) plain.expand(lists, rule);
     Sampler<Vertex> sampler(lists.topology());
     for (const int threads : {1, 2, 3, 8}) {
-      rule.shares = threads == 2 ? nullptr : shares.data();
+      rule.index = threads == 2 ? nullptr : threads == 3 ? &estimated : &coded;
       const EdgeOptions ask{.time = &rule};
       const auto batch =
           sampler.sample_neighbors({seeds.data(), true, std::ssize(seeds), cutoffs.data()},
@@ -169,7 +171,10 @@ void test_damaged_times() {
     cutoffs.push_back(values[1 + below(draw(6, v), values.size() - 1)]);
   }
   Sampler<Vertex> sampler(lists.topology());
-  for (const TimeRule& rule : rules(lists.times.data())) {
+  const TimeIndex index(lists.times.data(), lists.indptr.data(), std::ssize(lists.times),
+                        GraphTypes::homogeneous(kNumVertices), true, 2);
+  for (TimeRule rule : rules(lists.times.data())) {
+    rule.index = rule.strict ? &index : nullptr;
     const EdgeOptions ask{.positions = true, .time = &rule};
     const auto batch =
         sampler.sample_neighbors({seeds.data(), true, std::ssize(seeds), cutoffs.data()}, {5, 3},
@@ -220,6 +225,40 @@ void test_unit_map() {
   }
 }
 
+// Groups whose tables grow from reserve to reserve, in any order of inserts.
+template <typename Vertex>
+void test_unit_groups() {
+  constexpr int64_t kGroups = 20;
+  UnitGroups<Vertex> groups;
+  std::vector<Vertex> vertices(20000);
+  for (uint64_t batch = 0; batch < 20; ++batch) {
+    groups.start(kGroups);
+    std::map<std::pair<int32_t, Vertex>, int32_t> expected;
+    for (uint64_t hop = 0; hop < 4; ++hop) {
+      std::vector<std::pair<int32_t, Vertex>> units;
+      std::vector<int64_t> num_more(kGroups);
+      for (uint64_t i = 0; i < 1 + 1000 * hop; ++i) {
+        const uint64_t word = draw(combine(combine(8, batch), hop), i);
+        // Groups of every size; group 3 has none.
+        const auto group = static_cast<int32_t>(word % 7 == 0 ? below(word, kGroups) : word % 3);
+        if (group == 3) continue;
+        units.emplace_back(group, static_cast<Vertex>(word % 999));
+        ++num_more[group];
+      }
+      groups.reserve(num_more, vertices.data());
+      for (const auto& [group, vertex] : units) {
+        const int64_t slot = groups.slot(group, vertex);
+        int32_t id;
+        groups.insert(group, &vertex, &slot, 1, vertices.data(), &id);
+        const auto size = static_cast<int32_t>(expected.size());
+        CHECK(expected.try_emplace({group, vertex}, size).first->second == id);
+        CHECK(vertices[id] == vertex && groups.groups()[id] == group);
+      }
+      CHECK(groups.size() == std::ssize(expected));
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -230,5 +269,7 @@ int main() {
   test_damaged_times<int64_t>();
   test_repeated_units();
   test_unit_map();
+  test_unit_groups<int32_t>();
+  test_unit_groups<int64_t>();
   return check_result();
 }

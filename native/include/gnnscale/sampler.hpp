@@ -15,6 +15,7 @@
 #include "gnnscale/relabel_at_once.hpp"
 #include "gnnscale/timed_units.hpp"
 #include "gnnscale/topology.hpp"
+#include "gnnscale/unit_groups.hpp"
 #include "gnnscale/vertex_bits.hpp"
 #include "gnnscale/weighted_lists.hpp"
 
@@ -189,8 +190,9 @@ class Sampler {
     RelabelMap<Vertex> map;
     Scratch<Vertex> vertices = {};
     UnitMap<Vertex> units = {};
+    UnitGroups<Vertex> groups = {};
 
-    int64_t size() const { return map.size() + units.size(); }
+    int64_t size() const { return map.size() + units.size() + groups.size(); }
   };
 
   // Destinations of a hop by one edge type, and the options of their expansion.
@@ -203,7 +205,9 @@ class Sampler {
     const TimeShares* shares = nullptr;  // of the edge type, if timed
 
     // Expected share of a list's edges before a time.
-    double share(int64_t time) const { return shares == nullptr ? 0.5 : shares->at(time); }
+    uint32_t share(int64_t time) const {
+      return shares == nullptr ? uint32_t{1} << (TimeShares::kBits - 1) : shares->at(time);
+    }
     int64_t num_dst() const { return last_dst - first_dst; }
     int64_t count(int64_t degree) const {
       return fanout < 0 || (!replace && degree <= fanout) ? degree : degree == 0 ? 0 : fanout;
@@ -228,7 +232,6 @@ class Sampler {
     // Of timed sampling: keys of the destinations' draws, whether their lists were narrowed (null:
     // not needed), and times of the edges if they bound the sources.
     uint64_t* keys = nullptr;
-    uint64_t* bounds = nullptr;  // hashes of the bounds that sources share with their destinations
     uint8_t* narrowed = nullptr;
     Array<int64_t> edge_times = {};
 
@@ -249,8 +252,10 @@ class Sampler {
 
   void start(const Seeds& seeds, const TimeRule* rule = nullptr);
   void start_units(const Seeds& seeds, const TimeRule* rule);
+  void start_groups(const Seeds& seeds);
   void insert_seed(Front& front, Vertex seed, int64_t number, int64_t cutoff);
-  void grow(int type, int64_t num_more);
+  void grow(int type, int64_t num_more, std::span<const Hop> hops = {});
+  std::vector<int64_t> edges_by_group(int source, std::span<const Hop> hops) const;
 
   std::vector<Hop> open_hops(const std::vector<Plan>& plans);
   void count_lists(std::span<Hop> hops, int64_t first, int64_t last, Counted* counted) const;
@@ -264,12 +269,14 @@ class Sampler {
   void narrow_block(const Hop& hop, int64_t first, int64_t last) const;
   void search_lowers(const Hop& hop, int64_t n, int64_t* lowers, const int64_t* begins,
                      const int64_t* ends) const;
-  template <bool kEdgeTimes, typename Use>
-  void for_units(const Hop& hop, int64_t first, int64_t last, Use&& use) const;
-  template <bool kEdgeTimes>
+  template <typename Use>
+  void for_lists(const Hop& hop, int64_t first, int64_t last, Use&& use) const;
   void number_units(const Hop& hop, const Vertex* picked, int64_t first, int64_t last,
-                    bool is_fetched, int32_t* local);
-  bool fetches_units(const Hop& hop) const;
+                    int32_t* local);
+  void number_by_edge(const Hop& hop, const Vertex* picked, int64_t first, int64_t last,
+                      int32_t* local);
+  void number_by_group(const Hop& hop, const Vertex* picked, int64_t first, int64_t last,
+                       int32_t* local);
   static void close_lists(Hop& hop, const Counted& counted, int64_t grain);
   Span span(const Hop& hop, int64_t chunk) const;
   Pick<Vertex> pick_of(const Hop& hop, Vertex* picked, bool relabels) const;
@@ -316,7 +323,7 @@ class Sampler {
   std::vector<Front> fronts_;  // by vertex type
   RelabelAtOnce<Vertex> at_once_;
   Scratch<int64_t> begins_;
-  Scratch<uint64_t> keys_, bounds_;
+  Scratch<uint64_t> keys_;
   Scratch<uint8_t> narrowed_;
   Scratch<int64_t> positions_;
   Scratch<Vertex> picked_;
@@ -325,8 +332,12 @@ class Sampler {
   HopTimes* times_ = nullptr;
   // Of a batch: its rule, if it is timed, whether local ids number units, else their only cut-off.
   const TimeRule* rule_ = nullptr;
-  bool by_unit_ = false;
+  // Whether units of a vertex may differ, and have the bounds of their seeds alone.
+  bool by_unit_ = false, by_group_ = false;
   int64_t cutoff_ = 0;
+  // If by group: the bounds of each group, and the group of each seed.
+  std::vector<AsOf> group_bounds_;
+  std::vector<int32_t> seed_groups_;
 };
 
 // Guards the idle samplers of all pools. Held during a fork: a fork while another thread holds the

@@ -1,7 +1,6 @@
 // Units of timed sampling: vertices as of a cut-off, and their local ids in a batch.
 #pragma once
 
-#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -9,46 +8,17 @@
 #include <memory>
 #include <vector>
 
-#include "gnnscale/graph_types.hpp"
 #include "gnnscale/memory.hpp"
 #include "gnnscale/prefetch.hpp"
 #include "gnnscale/random.hpp"
 #include "gnnscale/relabel.hpp"
+#include "gnnscale/time_lists.hpp"
 
 namespace gnnscale {
-
-// Time of edges that are known at all times.
-inline constexpr int64_t kNoTime = std::numeric_limits<int64_t>::min();
 
 // Time bound of a hop's sources: the cut-off of their destination, the time of the edge as cut-off,
 // or the cut-off of their destination and the time of the edge as the time since which edges count.
 enum class Handed : uint8_t { cutoff, edge_time, since };
-
-// Estimate of the share of an edge type's edges before a time, by a sample. Only affects the speed
-// of searches.
-class TimeShares {
- public:
-  TimeShares() = default;
-  // Sorts `sample` into buckets of equal length.
-  explicit TimeShares(const std::vector<int64_t>& sample);
-
-  double at(int64_t time) const {
-    const double bucket = (static_cast<double>(time) - first_) * scale_;
-    if (!(bucket > 0)) return 0;
-    if (!(bucket < kBuckets)) return 1;
-    const auto i = static_cast<int>(bucket);
-    return shares_[i] + (bucket - i) * (shares_[i + 1] - shares_[i]);
-  }
-
- private:
-  static constexpr int kBuckets = 1024;
-  double first_ = 0, scale_ = 0;
-  std::array<double, kBuckets + 1> shares_ = {};
-};
-
-// Returns the shares of each edge type, from the times of up to 1024 edges, read at random.
-std::vector<TimeShares> sampled_shares(const int64_t* times, const int64_t* indptr,
-                                       int64_t num_edges, const GraphTypes& types);
 
 // Edges that a vertex may reach as of a cut-off c: those of time t <= c, or t < c if `strict`. A
 // window w also needs t > c - w, or t >= c - w if `strict`. Lists without times have no bounds.
@@ -57,10 +27,10 @@ struct TimeRule {
   const int64_t* times;
   Handed handed = Handed::cutoff;
   bool strict = false;
-  int64_t window = 0;                  // 0: unlimited
-  bool last = false;                   // takes the newest edges, without draws
-  bool disjoint = false;               // each seed has a tree of its own
-  const TimeShares* shares = nullptr;  // of each edge type; null: unknown
+  int64_t window = 0;                // 0: unlimited
+  bool last = false;                 // takes the newest edges, without draws
+  bool disjoint = false;             // each seed has a tree of its own
+  const TimeIndex* index = nullptr;  // of the times; null: none
 };
 
 // Bounds of a unit, a vertex as of a time, and the number of its tree.
@@ -120,10 +90,6 @@ class UnitMap {
   // [size] of the units, by id.
   const int64_t* cutoffs() const { return cutoffs_.data(); }
   const int32_t* trees() const { return trees_.data(); }
-
-  const void* data() const { return entries_->data(); }
-  // Shift of a unit's hash that leaves the index of its first slot.
-  int shift() const { return shift_; }
 
   // Returns the hash of a unit, from its vertex and the hash of its bounds.
   static uint64_t hash(Vertex vertex, uint64_t as_of) {

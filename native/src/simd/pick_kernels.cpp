@@ -88,15 +88,13 @@ inline uint64_t key_of(const Pick<Vertex>& hop, int64_t dst) {
   return combine(hop.key, static_cast<uint64_t>(hop.vertices[dst]));
 }
 
-enum class Table { none, dense, hashed, units };
+enum class Table { none, dense, hashed };
 
-// The address is invalid if the id is no vertex; prefetching it has no effect. `dst` is only used
-// by tables of units.
+// The address is invalid if the id is no vertex; prefetching it has no effect.
 template <Table kTable, typename Vertex>
-inline void prefetch_entry(const Pick<Vertex>& hop, Vertex id, int64_t dst) {
+inline void prefetch_entry(const Pick<Vertex>& hop, Vertex id) {
   if constexpr (kTable == Table::none) return;
-  auto word = static_cast<uint64_t>(id);
-  if constexpr (kTable == Table::units) word += hop.bounds[dst];
+  const auto word = static_cast<uint64_t>(id);
   const uint64_t offset = kTable == Table::dense ? word * 4 : (word * kGolden >> hop.shift) * 8;
   __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(hop.table) + offset),
                      1, 2);
@@ -110,14 +108,10 @@ bool pick_as(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* posi
   int64_t* computed = positions;
   const int64_t* read = positions;
   Vertex* picked = hop.picked + hop.indptr[first];
-  int64_t read_dst = first;  // of the next edge to read
   const auto read_until = [&](const int64_t* end) {
     for (; read < end; ++read, ++picked) {
       *picked = hop.indices[*read];
-      if constexpr (kTable == Table::units) {
-        while (picked >= hop.picked + hop.indptr[read_dst + 1]) ++read_dst;
-      }
-      prefetch_entry<kTable>(hop, *picked, read_dst);
+      prefetch_entry<kTable>(hop, *picked);
     }
   };
   for (int64_t dst = first; dst < last; ++dst) {
@@ -189,7 +183,7 @@ bool copy_as(const Pick<Vertex>& hop, int64_t dst, int64_t first, int64_t last) 
       Vertex* to = hop.picked + edge;
       for (int64_t i = 0; i < size; ++i) {
         to[i] = list[i];
-        prefetch_entry<kTable>(hop, to[i], copied.dst);
+        prefetch_entry<kTable>(hop, to[i]);
       }
     });
   }
@@ -200,7 +194,6 @@ bool copy_as(const Pick<Vertex>& hop, int64_t dst, int64_t first, int64_t last) 
 template <typename Vertex>
 bool pick(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions) {
   if (hop.table == nullptr) return pick_as<Table::none>(hop, first, last, positions);
-  if (hop.bounds != nullptr) return pick_as<Table::units>(hop, first, last, positions);
   return hop.shift == 0 ? pick_as<Table::dense>(hop, first, last, positions)
                         : pick_as<Table::hashed>(hop, first, last, positions);
 }
@@ -208,7 +201,6 @@ bool pick(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positio
 template <typename Vertex>
 bool copy(const Pick<Vertex>& hop, int64_t dst, int64_t first, int64_t last) {
   if (hop.table == nullptr) return copy_as<Table::none>(hop, dst, first, last);
-  if (hop.bounds != nullptr) return copy_as<Table::units>(hop, dst, first, last);
   return hop.shift == 0 ? copy_as<Table::dense>(hop, dst, first, last)
                         : copy_as<Table::hashed>(hop, dst, first, last);
 }

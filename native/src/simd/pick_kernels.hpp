@@ -26,9 +26,6 @@ struct Pick {
   int shift;  // 0: entries by vertex
   // [num_dst] keys of the destinations' draws. Null: they follow from `key` and the vertices.
   const uint64_t* keys = nullptr;
-  // [num_dst] hashes of the bounds of the destinations' units, if the table has 8-byte entries by
-  // the hash of units. Null: it has not.
-  const uint64_t* bounds = nullptr;
 };
 
 // Positions that a kernel may write past the last valid one.
