@@ -122,7 +122,10 @@ void TimeSearches::search_codes() {
         sizes_[i] = end - last;
         probes_[i] = last + std::min(reach, sizes_[i] / 2);
       } else {
-        narrow_to_equal(i, found);
+        begins_[i] = found;
+        sizes_[i] = 0;
+        // Behind the last list there is a code, too.
+        if (codes_[found] == wanted_[i]) find_equal(i);
         continue;
       }
       prefetch_far(&codes_[probes_[i]]);
@@ -132,16 +135,15 @@ void TimeSearches::search_codes() {
   }
 }
 
-// Narrows a search to the edges that have the code of its bound; `first` is the first one that has
-// no smaller code.
-void TimeSearches::narrow_to_equal(int64_t i, int64_t first) {
+// Narrows a search, whose begin has no smaller code than its bound, to the edges of equal code.
+void TimeSearches::find_equal(int64_t i) {
+  const int64_t first = begins_[i];
   const int16_t wanted = wanted_[i];
   int64_t equal = first, last = first;
   for (int64_t reach = 1; last < ends_[i] && codes_[last] <= wanted; reach *= 2) {
     equal = last;
     last = std::min(last + reach, ends_[i]);
   }
-  begins_[i] = first;
   sizes_[i] = std::upper_bound(codes_ + equal, codes_ + last, wanted) - (codes_ + first);
   probes_[i] = first + sizes_[i] / 2;
   if (sizes_[i] > 0) __builtin_prefetch(&times_[probes_[i]]);

@@ -61,7 +61,7 @@ class TimeIndex {
   }
 
   const TimeShares& shares(size_t edge_type) const { return shares_[edge_type]; }
-  // [num_edges] and the rest of the last cache line, aligned to cache lines; or null.
+  // [num_edges] and at least one more, to the end of a cache line, aligned to lines; or null.
   const int16_t* codes() const { return codes_ ? codes_->data() : nullptr; }
 
  private:
@@ -116,7 +116,7 @@ class TimeSearches {
   static constexpr int64_t kLong = 32;
 
   void search_codes();
-  void narrow_to_equal(int64_t i, int64_t first);
+  void find_equal(int64_t i);
   template <bool kStrict>
   void search_times();
   template <bool kStrict, typename Next>

@@ -13,7 +13,6 @@ import argparse
 import json
 import sys
 import tempfile
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +62,14 @@ def worker(system: str, options: argparse.Namespace) -> Measure:
         if SYSTEMS[system] is None:
             batch = plain.sample(seeds, step)
         else:
-            cutoffs = np.full_like(cutoffs, np.median(cutoffs)) if is_one else cutoffs
             batch = timed.sample_units(seeds, cutoffs, step, disjoint=disjoint)
         return batch.num_edges, len(batch.input_vertices)
 
-    return rate_of(sample, options.steps, partial(units_of, graph.num_vertices))
+    def units(step: int) -> tuple[Any, Any]:
+        seeds, cutoffs = units_of(graph.num_vertices, step)
+        return seeds, np.full_like(cutoffs, np.median(cutoffs)) if is_one else cutoffs
+
+    return rate_of(sample, options.steps, units)
 
 
 def run(options: argparse.Namespace) -> Any:
