@@ -331,12 +331,13 @@ class FeatureLoader:
 
         None: neither the model nor the sampling needs in-degrees.
         """
-        intervals, times, block = batch.intervals, self._graph.times, batch.blocks[0]
-        if intervals is None or times is None:
-            return self.degrees_of(batch.input_vertices, block)
+        vertices, block, times = batch.input_vertices, batch.blocks[0], self._graph.times
         if not self._model.uses_degrees and block.importance is None:
             return None
-        indptr, vertices = self._graph.indptr, batch.input_vertices
+        intervals = batch.intervals
+        if intervals is None or times is None:
+            return self.degrees_of(vertices, block)
+        indptr = self._graph.indptr
         return degrees_between(indptr, times.edges, vertices, intervals).astype(np.float32)
 
     def degrees_of(self, vertices: IntArray, block: Block) -> Degrees:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,18 +19,22 @@ from gnnscale.sampling import (
     FanoutSampling,
     MiniBatch,
     NeighborSampling,
+    RowSampler,
     RowSampling,
     Sampler,
     SamplerConfig,
 )
 from gnnscale.sampling.cutoff_edges import CutoffEdges
-from gnnscale.sampling.timed import distinct_units
+from gnnscale.sampling.histories import HistorySampler, shares_histories
+from gnnscale.sampling.rows import row_units
+from gnnscale.sampling.timed import UnitSampler, distinct_units
 
 #: Random stream of sampled evaluation: a step that training never has, so that the sample of a
 #: vertex does not depend on the vertices that are evaluated with it.
 EVALUATION_STEP = 1 << 40
-#: Largest bytes of a mini-batch's rows over all layers; one vertex may exceed them.
-_MAX_BYTES = 256 << 20
+#: Bytes of a mini-batch's rows over all layers, which one vertex may exceed. Large graphs have up
+#: to the second number, for twice all of their edges and vertices, which many rows share.
+_MAX_BYTES, _MAX_SHARED_BYTES = 256 << 20, 2 << 30
 #: Rows of the first mini-batch, and largest growth from one to the next.
 _FIRST, _GROWTH = 1, 4
 #: Bytes of an edge, with the id of its source.
@@ -40,9 +45,10 @@ class RowPredictor:
     """Predictor of outputs of vertices, each as of a cut-off.
 
     Exact outputs are over all neighbors that the rule of ``sampler.time`` allows. Rows are passed
-    in the order of their cut-offs, so that a mini-batch shares vertices of equal cut-offs; a vertex
-    and cut-off that several rows have is computed once. Mini-batches grow as long as their rows
-    stay within 256 MiB. Calls with equal weights give equal outputs.
+    in the order of their cut-offs, so that a mini-batch shares vertices of equal cut-offs, and in
+    its last hop those of equal histories (``HistorySampler``); a vertex and cut-off that several
+    rows have is computed once. Mini-batches grow as long as their rows stay within 256 MiB, or up
+    to 2 GiB for large graphs. Calls with equal weights give equal outputs.
     """
 
     def __init__(
@@ -68,6 +74,9 @@ class RowPredictor:
         self._store = store
         self._exact = options.inference == "exact"
         self._sampler = all_allowed(options.sampler) if self._exact else options.sampler
+        width = max(model.widths or (graph.num_features,))
+        whole = 4 * width * graph.num_vertices + _EDGE_BYTES * graph.num_edges
+        self._max_bytes = max(_MAX_BYTES, min(2 * whole, _MAX_SHARED_BYTES))
 
     @torch.no_grad()
     def outputs(self, vertices: IntArray, cutoffs: Int64Array) -> Float32Array:
@@ -83,11 +92,38 @@ class RowPredictor:
         self._graph.check_files()
         return np.concatenate(parts)[positions]
 
+    @cached_property
+    def _units(self) -> UnitSampler | None:
+        """Sampler of units, with tables of the graph's times. None: times are not regarded."""
+        options, sampler = self._options, self._sampler
+        timed = row_units(
+            sampler,
+            self._graph,
+            seed=options.seed,
+            num_threads=options.num_threads,
+            left_out=self._left_out,
+        )
+        shares = (
+            self._exact
+            and self._left_out is None
+            and not (self._model.uses_ages or self._model.uses_degrees)
+            and timed is not None
+            and not timed.checks
+            and shares_histories(timed.rule, sampler.num_layers)
+        )
+        return HistorySampler(self._graph, timed) if shares and timed is not None else timed
+
     def _passes(self, units: TaskRows) -> Iterator[Float32Array]:
         """Yield the outputs of ``units`` in their order."""
         options, total = self._options, len(units.vertices)
-        config = RowSampling(vertices=self._sampler, rows=units, left_out=self._left_out)
-        sampler = config.sampler(self._graph, seed=options.seed, num_threads=options.num_threads)
+        sampler: Sampler
+        if self._units is not None:
+            sampler = RowSampler(self._units, units.vertices, units.cutoffs)
+        else:
+            config = RowSampling(vertices=self._sampler, rows=units)
+            sampler = config.sampler(
+                self._graph, seed=options.seed, num_threads=options.num_threads
+            )
         loader = open_loader(
             self._graph,
             self._model,
@@ -110,7 +146,7 @@ class RowPredictor:
         """Return the mini-batch of rows ``numbers``, or of their first half if it is too large."""
         while True:
             batch = sampler.sample(numbers, EVALUATION_STEP)
-            if not self._exact or len(numbers) == 1 or self._bytes_of(batch) <= _MAX_BYTES:
+            if not self._exact or len(numbers) == 1 or self._bytes_of(batch) <= self._max_bytes:
                 return batch
             numbers = numbers[: len(numbers) // 2]
 
@@ -123,7 +159,7 @@ class RowPredictor:
 
     def _next_size(self, batch: MiniBatch, count: int) -> int:
         """Return how many rows of the size of those of ``batch`` fill a mini-batch."""
-        fitting = count * _MAX_BYTES // max(self._bytes_of(batch), 1)
+        fitting = count * self._max_bytes // max(self._bytes_of(batch), 1)
         return max(1, min(int(fitting), count * _GROWTH))
 
     def _bytes_of(self, batch: MiniBatch) -> int:

@@ -16,7 +16,7 @@ from gnnscale.sampling.timed import distinct_units
 from gnnscale.sampling.timed_links import TimedCandidates, timed_candidates
 
 #: Units whose rows are computed together, about.
-_UNITS = 1 << 14
+_UNITS = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)

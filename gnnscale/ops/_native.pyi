@@ -257,7 +257,7 @@ class NativeSampler:
         edge_weights: bool = False,
         edge_rows: bool = False,
         cutoffs: Array | None = None,
-        rule: Literal["seed", "destination", "walk"] = "seed",
+        rule: Literal["seed", "destination", "walk", "none"] = "seed",
         forward: bool = False,
         strict: bool = False,
         window: int | None = None,
@@ -279,7 +279,7 @@ class NativeSampler:
             cutoffs: ``[n]`` int64 cut-off of each seed, not the smallest int64. None: there are
                 none, and the arguments below are not used.
             rule: cut-off of a unit's sources: ``seed``, that of the unit; ``destination`` and
-                ``walk``, the time of the edge.
+                ``walk``, the time of the edge; ``none``, which is for one hop, the smallest int64.
             forward: a ``walk`` keeps the cut-off of the seed, and a unit draws from edges of the
                 time of the edge that reached it, or later; draws depend on that time, too.
             strict: bounds exclude edges of their time.
@@ -320,6 +320,27 @@ class NativeSampler:
             edge_weights: whether to return the weight of each edge. The graph needs weights.
             edge_rows: whether to return the row of each edge's features. The graph needs features
                 of edges.
+        """
+
+    def last_times(
+        self,
+        vertices: Array,
+        cutoffs: Array,
+        *,
+        edge_type: int,
+        strict: bool,
+        num_threads: int,
+    ) -> Array:
+        """Return the time of the last edge to each vertex that is known at its cut-off, ``[n]``.
+
+        The smallest int64 stands for a vertex without such an edge, or whose edges have no times.
+        The graph needs times.
+
+        Args:
+            vertices: ``[n]`` destinations of the edge type, which may repeat.
+            cutoffs: ``[n]`` int64, not the smallest int64.
+            edge_type: number of the edge type; 0 without types.
+            strict: edges of the time of the cut-off are not known.
         """
 
     def reach_neighbors(

@@ -15,7 +15,7 @@ from gnnscale.sampling.minibatch import (
     WrappingSampler,
 )
 from gnnscale.sampling.neighbor import FanoutSampling
-from gnnscale.sampling.timed import RowSampler
+from gnnscale.sampling.timed import RowSampler, TimedSampler
 
 
 class UntimedRowSampler(WrappingSampler):
@@ -52,16 +52,33 @@ class RowSampling(SamplerConfig):
 
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> Sampler:
         """Build the sampler for ``graph``; ConfigError: it samples as of no cut-offs."""
-        if not isinstance(self.vertices, FanoutSampling):
-            raise ConfigError(
-                "sampler: expected neighbor, labor, weighted or full for task rows, which have "
-                f"cut-offs, got {type(self.vertices).__name__}"
-            )
-        rule = self.vertices.time_rule(has_cutoffs=True)
-        if rule is None:
+        timed = row_units(
+            self.vertices, graph, seed=seed, num_threads=num_threads, left_out=self.left_out
+        )
+        if timed is None:
             sampler = self.vertices.sampler(graph, seed=seed, num_threads=num_threads)
             return UntimedRowSampler(sampler, self.rows.vertices)
-        timed = self.vertices.timed_sampler(
-            graph, rule, seed=seed, num_threads=num_threads, left_out=self.left_out
-        )
         return RowSampler(timed, self.rows.vertices, self.rows.cutoffs)
+
+
+def row_units(
+    options: SamplerConfig,
+    graph: Graph,
+    *,
+    seed: int,
+    num_threads: int,
+    left_out: CutoffEdges | None = None,
+) -> TimedSampler | None:
+    """Return the sampler of the units of task rows. None: ``sampler.time`` is ``none``.
+
+    ConfigError: ``options`` cannot sample as of cut-offs.
+    """
+    if not isinstance(options, FanoutSampling):
+        raise ConfigError(
+            "sampler: expected neighbor, labor, weighted or full for task rows, which have "
+            f"cut-offs, got {type(options).__name__}"
+        )
+    rule = options.time_rule(has_cutoffs=True)
+    if rule is None:
+        return None
+    return options.timed_sampler(graph, rule, seed=seed, num_threads=num_threads, left_out=left_out)

@@ -1,6 +1,7 @@
 """Sampling as of cut-offs: a sampler by a rule of time, and seeds that are rows of a task."""
 
 from dataclasses import replace
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -82,7 +83,7 @@ class TimedSampler:
         self._draws = draws
         self._replace = replace
         self._left_out = None if rule.is_strict else left_out
-        self._checks = checks
+        self.checks = checks
 
     def sample_units(
         self, vertices: Array, cutoffs: Int64Array, step: int, *, disjoint: bool = False
@@ -105,8 +106,29 @@ class TimedSampler:
 
         A tree has the number of its seed. None: ``disjoint`` is false.
         """
+        sampled = self._sampled(vertices, cutoffs, step, disjoint=disjoint, **self.rule.native)
+        times = self._graph.times
+        if self._left_out is not None and times is not None:
+            sampled = self._left_out.removed(sampled, times.edges, ends_of(self._graph.schema))
+        batch = self._batch(sampled, len(vertices), step)
+        if self.checks and not disjoint:
+            check_times(self._graph, batch, self.rule)
+        return batch, sampled.trees
+
+    def sample_last(self, vertices: Array, cutoffs: Int64Array, step: int) -> MiniBatch:
+        """Return the mini-batch of one hop, whose sources are vertices: they have no cut-offs.
+
+        Arguments are those of ``sample_units``. Sources that are no seeds are ``NO_TIME`` in
+        ``MiniBatch.cutoffs``.
+        """
+        sampled = self._sampled(vertices, cutoffs, step, **self.rule.native | {"rule": "none"})
+        return self._batch(sampled, len(vertices), step)
+
+    def _sampled(
+        self, vertices: Array, cutoffs: Int64Array, step: int, **options: Any
+    ) -> TypedSample:
         has_weights = self._graph.edge_weights is not None
-        sampled = self._native.sample_typed(
+        return self._native.sample_typed(
             vertices,
             self.fanouts,
             replace=self._replace,
@@ -119,16 +141,26 @@ class TimedSampler:
             edge_rows=self._graph.edge_rows is not None,
             edge_positions=self._left_out is not None,
             cutoffs=cutoffs,
-            disjoint=disjoint,
-            **self.rule.native,
+            **options,
         )
-        times = self._graph.times
-        if self._left_out is not None and times is not None:
-            sampled = self._left_out.removed(sampled, times.edges, ends_of(self._graph.schema))
-        batch = self._batch(sampled, len(vertices), step)
-        if self._checks and not disjoint:
-            check_times(self._graph, batch, self.rule)
-        return batch, sampled.trees
+
+    def last_times(self, vertices: IntArray, cutoffs: Int64Array, *, edge_type: int) -> Int64Array:
+        """Return the time of the last edge of a type to each unit that is known at its cut-off.
+
+        ``NO_TIME``: there is none, or the edges have no times.
+
+        Args:
+            vertices: ``[n]`` ids of the type's destinations.
+            cutoffs: ``[n]`` int64 cut-offs.
+            edge_type: number of the edge type in the schema.
+        """
+        return self._native.last_times(
+            vertices,
+            cutoffs,
+            edge_type=edge_type,
+            strict=self.rule.is_strict,
+            num_threads=self.num_threads,
+        )
 
     def _batch(self, sampled: TypedSample, num_seeds: int, step: int) -> MiniBatch:
         if self._graph.types is None:
@@ -154,6 +186,15 @@ class TimedSampler:
         )
 
 
+class UnitSampler(Protocol):
+    """Sampler of units, as ``TimedSampler`` is."""
+
+    num_threads: int  #: threads of one call; may be changed between calls
+
+    def sample_units(self, vertices: Array, cutoffs: Int64Array, step: int) -> MiniBatch:
+        """Return the mini-batch of distinct units: ``[n]`` ids as of int64 ``cutoffs`` ``[n]``."""
+
+
 class RowSampler:
     """Sampler whose seeds are row numbers of a task: units of a vertex and a cut-off.
 
@@ -163,20 +204,20 @@ class RowSampler:
         >>> batch.rows.numbers, batch.seeds[batch.rows.positions] == rows.vertices[[4, 2, 4]]
     """
 
-    def __init__(self, sampler: TimedSampler, vertices: IntArray, cutoffs: Int64Array) -> None:
+    def __init__(self, sampler: UnitSampler, vertices: IntArray, cutoffs: Int64Array) -> None:
         """Sample rows by ``sampler``: ``[num_rows]`` vertices as of int64 ``cutoffs``."""
-        self._timed = sampler
+        self._units = sampler
         self._vertices = vertices
         self._cutoffs = cutoffs
 
     @property
     def num_threads(self) -> int:
         """Number of threads of one call; may be changed between calls."""
-        return self._timed.num_threads
+        return self._units.num_threads
 
     @num_threads.setter
     def num_threads(self, num_threads: int) -> None:
-        self._timed.num_threads = num_threads
+        self._units.num_threads = num_threads
 
     def sample(self, seeds: Array, step: int) -> MiniBatch:
         """Return the mini-batch of rows ``seeds`` at ``step``; rows of one unit share its output.
@@ -186,7 +227,7 @@ class RowSampler:
         """
         rows = np.asarray(seeds)
         units, positions = distinct_units(self._vertices[rows], self._cutoffs[rows])
-        batch = self._timed.sample_units(*units, step)
+        batch = self._units.sample_units(*units, step)
         return replace(batch, rows=BatchRows(numbers=rows, positions=positions))
 
 

@@ -76,6 +76,8 @@ py::object to_python(ReachedBatch<Vertex>&& batch) {
   return py::make_tuple(to_numpy(std::move(batch.vertices)), indptrs);
 }
 
+py::object to_python(Array<int64_t>&& numbers) { return to_numpy(std::move(numbers)); }
+
 py::object to_python(HopTimes&& times) {
   py::dict seconds;
   for (int phase = 0; phase < HopTimes::kNumPhases; ++phase) {
@@ -91,7 +93,8 @@ Handed handed_of(const py::object& rule, bool forward) {
   if (name == "seed") return Handed::cutoff;
   if (name == "destination") return Handed::edge_time;
   if (name == "walk") return forward ? Handed::since : Handed::edge_time;
-  refuse_value("rule", std::string(py::repr(rule)), "seed, destination and walk");
+  if (name == "none") return Handed::none;
+  refuse_value("rule", std::string(py::repr(rule)), "seed, destination, walk and none");
 }
 
 Seeds seeds_of(const Ids& ids) { return {ids.ids.data, ids.ids.wide, ids.size}; }
@@ -229,6 +232,9 @@ class NativeSampler {
       refuse_on_disk("labor");
       edge_options.labor = labor_of(labor);
     }
+    if (time.handed == Handed::none && counts.size() != types_.edges.size()) {
+      refuse_value("rule", "none", "others for several hops");
+    }
     Seeds units = seeds_of(from);
     if (!cutoffs.is_none()) {
       units.cutoffs = as_of.data();
@@ -240,6 +246,25 @@ class NativeSampler {
         return TypedBatch<Vertex>{sampler.sample_neighbors(units, counts, replaces, run_seed, at,
                                                            threads, expands_new, edge_options)};
       });
+    });
+  }
+
+  py::object last_times(const py::object& vertices, const py::object& cutoffs,
+                        const py::object& edge_type, const py::object& strict,
+                        const py::object& num_threads) {
+    const Ids from = ids(vertices, "vertices");
+    if (cutoffs.is_none()) refuse_type("cutoffs", "None", "int64 arrays");
+    const auto as_of = cutoffs_of(cutoffs, from.size);
+    const auto num_types = static_cast<int64_t>(types_.edges.size());
+    const auto type = static_cast<int>(integer(edge_type, "edge_type", 0, num_types - 1));
+    const int threads = thread_count(num_threads);
+    TimeRule time{.times = edge_times_, .strict = flag(strict, "strict")};
+    time.index = time_index(threads);
+    Seeds units = seeds_of(from);
+    units.cutoffs = as_of.data();
+    return run([&](auto& pools) {
+      return pools.usual.with_sampler(
+          [&](auto& sampler) { return sampler.last_times(units, type, time, threads); });
     });
   }
 
@@ -498,6 +523,8 @@ void bind_sampler(py::module_& m) {
            "edge_weights"_a = false, "edge_rows"_a = false, "cutoffs"_a = py::none(),
            "rule"_a = "seed", "forward"_a = false, "strict"_a = false, "window"_a = py::none(),
            "last"_a = false, "disjoint"_a = false)
+      .def("last_times", &NativeSampler::last_times, "vertices"_a, "cutoffs"_a, py::kw_only(),
+           "edge_type"_a, "strict"_a, "num_threads"_a)
       .def("reach_neighbors", &NativeSampler::reach_neighbors, "seeds"_a, "fanouts"_a,
            py::kw_only(), "replace"_a, "seed"_a, "step"_a, "num_threads"_a)
       .def("sample_labor", &NativeSampler::sample_labor, "seeds"_a, "fanouts"_a, py::kw_only(),

@@ -147,6 +147,7 @@ template <typename Vertex>
 void Sampler<Vertex>::grow(int type, int64_t num_more, std::span<const Hop> hops) {
   auto& [map, vertices, units, groups] = fronts_[type];
   if (by_unit_) {
+    if (free_group_ >= 0) num_more = std::min(num_more, types_.vertices[type].size);
     const int64_t size = fronts_[type].size(), max_units = size + num_more;
     if (max_units > kMaxLocal) refuse_size();
     const Vertex* known = vertices.reserve(max_units + 1, size);

@@ -17,6 +17,8 @@ namespace {
 // Edges whose table entries are prefetched before the first one gets its local id.
 constexpr int64_t kRun = 1024;
 constexpr int64_t kUnitsAhead = 16;
+// Units that a thread looks up at a time.
+constexpr int64_t kUnits = 4096;
 
 int64_t minus(int64_t time, int64_t length) {
   return time < kNoTime + length ? kNoTime : time - length;
@@ -50,6 +52,7 @@ template <typename Vertex>
 void Sampler<Vertex>::start_units(const Seeds& seeds, const TimeRule* rule) {
   rule_ = rule;
   by_unit_ = by_group_ = false;
+  free_group_ = -1;
   group_bounds_.clear();
   seed_groups_.clear();
   if (rule == nullptr) return;
@@ -57,9 +60,14 @@ void Sampler<Vertex>::start_units(const Seeds& seeds, const TimeRule* rule) {
   cutoff_ = seeds.size > 0 ? cutoffs[0] : 0;
   const bool is_one =
       std::all_of(cutoffs, cutoffs + seeds.size, [&](int64_t cutoff) { return cutoff == cutoff_; });
-  by_unit_ = !is_one || rule->handed != Handed::cutoff || rule->disjoint;
-  by_group_ = by_unit_ && rule->handed == Handed::cutoff;
-  if (by_group_) start_groups(seeds);
+  const bool by_edge = rule->handed == Handed::edge_time || rule->handed == Handed::since;
+  by_unit_ = !is_one || by_edge || rule->disjoint;
+  by_group_ = by_unit_ && !by_edge;
+  if (!by_group_) return;
+  start_groups(seeds);
+  if (rule->handed != Handed::none) return;
+  free_group_ = static_cast<int32_t>(group_bounds_.size());
+  group_bounds_.push_back({kNoTime});
 }
 
 // Numbers the bounds of the seeds: those of each seed, if trees are disjoint, or of each cut-off.
@@ -87,7 +95,8 @@ void Sampler<Vertex>::start_groups(const Seeds& seeds) {
   }
 }
 
-// Number of edges from a vertex type by the group of their destination.
+// Number of edges from a vertex type by the group of their sources; at most as many as vertices in
+// the group without bounds.
 template <typename Vertex>
 std::vector<int64_t> Sampler<Vertex>::edges_by_group(int source, std::span<const Hop> hops) const {
   std::vector<int64_t> counts(group_bounds_.size());
@@ -95,9 +104,16 @@ std::vector<int64_t> Sampler<Vertex>::edges_by_group(int source, std::span<const
     if (hop.edges.source != source) continue;
     const int32_t* groups = fronts_[hop.edges.destination].groups.groups() + hop.first_dst;
     const int64_t* indptr = hop.indptr.data.get();
+    if (free_group_ >= 0) {
+      counts[free_group_] += hop.num_edges;
+      continue;
+    }
     for (int64_t dst = 0; dst < hop.num_dst(); ++dst) {
       counts[groups[dst]] += indptr[dst + 1] - indptr[dst];
     }
+  }
+  if (free_group_ >= 0) {
+    counts[free_group_] = std::min(counts[free_group_], types_.vertices[source].size);
   }
   return counts;
 }
@@ -223,14 +239,16 @@ void Sampler<Vertex>::number_by_group(const Hop& hop, const Vertex* picked, int6
   UnitGroups<Vertex>& units = fronts_[hop.edges.source].groups;
   Vertex* vertices = fronts_[hop.edges.source].vertices.data();
   int64_t slots[kRun];
+  const auto group_of = [&](int64_t dst) { return free_group_ >= 0 ? free_group_ : groups[dst]; };
   for_lists(hop, first, last, [&](int64_t dst, int64_t begin, int64_t end) {
+    const int32_t group = group_of(dst);
     for (int64_t edge = begin; edge < end; ++edge) {
-      slots[edge - first] = units.slot(groups[dst], picked[edge]);
+      slots[edge - first] = units.slot(group, picked[edge]);
       units.prefetch(slots[edge - first]);
     }
   });
   for_lists(hop, first, last, [&](int64_t dst, int64_t begin, int64_t end) {
-    units.insert(groups[dst], picked + begin, slots + (begin - first), end - begin, vertices,
+    units.insert(group_of(dst), picked + begin, slots + (begin - first), end - begin, vertices,
                  local + begin);
   });
 }
@@ -294,6 +312,41 @@ void Sampler<Vertex>::take_times(SampledBatch<Vertex>& batch) const {
   }
 }
 
+template <typename Vertex>
+Array<int64_t> Sampler<Vertex>::last_times(const Seeds& units, int edge_type, const TimeRule& rule,
+                                           int num_threads) const {
+  const EdgeType& edges = types_.edges[edge_type];
+  const VertexType& destinations = types_.vertices[edges.destination];
+  const auto share = [&](int64_t time) {
+    return rule.index == nullptr ? 0 : rule.index->shares(edge_type).at(time);
+  };
+  Array<int64_t> found(units.size);
+  const auto find_block = [&](int64_t first, int64_t last) {
+    int64_t begins[TimeSearches::kTogether];
+    TimeSearches searches = searches_of(rule);
+    for (int64_t i = first; i < last; ++i) {
+      if (!destinations.has(units[i])) {
+        throw std::invalid_argument("vertices: " + std::to_string(units[i]) +
+                                    " is no destination of the edge type");
+      }
+      const auto [begin, degree] = graph_.list(edges.row(units[i]));
+      begins[i - first] = begin;
+      searches.add(begin, begin + degree, units.cutoffs[i], share(units.cutoffs[i]));
+    }
+    searches.run(rule.strict);
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t end = searches.begin(i - first);
+      found.data[i] = end > begins[i - first] ? rule.times[end - 1] : kNoTime;
+    }
+  };
+  parallel_for(units.size, kUnits, num_threads, [&](int64_t first, int64_t last) {
+    for (int64_t block = first; block < last; block += TimeSearches::kTogether) {
+      find_block(block, std::min(block + TimeSearches::kTogether, last));
+    }
+  });
+  return found;
+}
+
 template class UnitMap<int32_t>;
 template class UnitMap<int64_t>;
 template class UnitGroups<int32_t>;
@@ -310,6 +363,8 @@ template void Sampler<int64_t>::number_units(const Hop&, const int64_t*, int64_t
                                              int32_t*);
 template std::vector<int64_t> Sampler<int32_t>::edges_by_group(int, std::span<const Hop>) const;
 template std::vector<int64_t> Sampler<int64_t>::edges_by_group(int, std::span<const Hop>) const;
+template Array<int64_t> Sampler<int32_t>::last_times(const Seeds&, int, const TimeRule&, int) const;
+template Array<int64_t> Sampler<int64_t>::last_times(const Seeds&, int, const TimeRule&, int) const;
 template void Sampler<int32_t>::take_times(SampledBatch<int32_t>&) const;
 template void Sampler<int64_t>::take_times(SampledBatch<int64_t>&) const;
 

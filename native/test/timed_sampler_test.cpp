@@ -84,6 +84,7 @@ struct Plain {
         Unit source{lists.indices[i], cutoff, since, tree};
         if (time != kNoTime && rule.handed == Handed::edge_time) std::get<1>(source) = time;
         if (time != kNoTime && rule.handed == Handed::since) std::get<2>(source) = time;
+        if (rule.handed == Handed::none) std::get<1>(source) = kNoTime;
         indices.back().push_back(id_of(source));
       }
       indptrs.back().push_back(std::ssize(indices.back()));
@@ -151,6 +152,44 @@ void test_allowed_edges(bool has_one_cutoff) {
         const auto [v, cutoff, since, tree] = plain.units[id];
         CHECK(batch.input_vertices.data[id] == v && batch.cutoffs.data[id] == cutoff);
         CHECK(!rule.disjoint || batch.trees.data[id] == tree);
+      }
+    }
+  }
+}
+
+// A last hop, whose sources are vertices; and the last edges that it allows.
+template <typename Vertex>
+void test_last_hop() {
+  const Lists<Vertex> lists;
+  std::vector<int64_t> seeds, cutoffs;
+  for (int64_t v = 0; v < kNumVertices; v += 20) {
+    seeds.insert(seeds.end(), {v, v});
+    cutoffs.insert(cutoffs.end(), {static_cast<int64_t>(below(draw(7, v), kNumTimes)), kNumTimes});
+  }
+  const TimeIndex index(lists.times.data(), lists.indptr.data(), std::ssize(lists.times),
+                        GraphTypes::homogeneous(kNumVertices), true, 2);
+  const Seeds units{seeds.data(), true, std::ssize(seeds), cutoffs.data()};
+  Sampler<Vertex> sampler(lists.topology());
+  for (const bool strict : {false, true}) {
+    const TimeRule rule{
+        .times = lists.times.data(), .handed = Handed::none, .strict = strict, .index = &index};
+    Plain<Vertex> plain;
+    for (size_t i = 0; i < seeds.size(); ++i) plain.id_of({seeds[i], cutoffs[i], kNoTime, 0});
+    plain.expand(lists, rule);
+    const EdgeOptions ask{.time = &rule};
+    for (const int threads : {1, 3}) {
+      const auto batch =
+          sampler.sample_neighbors(units, {-1}, false, kSeed, kStep, threads, false, ask);
+      CHECK(equal(batch.blocks[0].indptr, plain.indptrs[0]));
+      CHECK(equal(batch.blocks[0].indices, plain.indices[0]));
+      const auto found = sampler.last_times(units, 0, rule, threads);
+      for (int64_t i = 0; i < units.size; ++i) {
+        int64_t last = kNoTime;
+        for (int64_t e = lists.indptr[seeds[i]]; e < lists.indptr[seeds[i] + 1]; ++e) {
+          const Unit unit{seeds[i], cutoffs[i], kNoTime, 0};
+          if (allows(rule, unit, lists.times[e])) last = std::max(last, lists.times[e]);
+        }
+        CHECK(found.data[i] == last);
       }
     }
   }
@@ -265,6 +304,8 @@ int main() {
   test_allowed_edges<int32_t>(false);
   test_allowed_edges<int64_t>(false);
   test_allowed_edges<int32_t>(true);
+  test_last_hop<int32_t>();
+  test_last_hop<int64_t>();
   test_damaged_times<int32_t>();
   test_damaged_times<int64_t>();
   test_repeated_units();

@@ -6,18 +6,28 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from one_line import one_line
 from timed_shop import timed_shop
 
+from gnnscale.backend.typed_loading import open_loader
 from gnnscale.data.interop import from_arrays
 from gnnscale.data.typed_arrays import from_typed_arrays
 from gnnscale.graph import Graph, TypedFeatures
 from gnnscale.inference import row_predictor
 from gnnscale.inference.predictor import Predictor
 from gnnscale.inference.row_predictor import RowPredictor, all_allowed
-from gnnscale.nn import GAT, HGT, RSAGE, GraphSAGE
+from gnnscale.nn import GAT, GCN, GIN, HGT, RSAGE, GraphSAGE
 from gnnscale.run import EvaluationOptions
-from gnnscale.sampling import LaborSampling, LayerSampling, NeighborSampling
+from gnnscale.sampling import (
+    LaborSampling,
+    LayerSampling,
+    NeighborSampling,
+    TimedSampler,
+    TimeRule,
+)
+from gnnscale.sampling.histories import HistorySampler
 
 SHOP = timed_shop(num_users=30, num_items=12, per_user=6)
 
@@ -78,8 +88,7 @@ def test_mini_batches_change_no_output(monkeypatch) -> None:
     gnn = RSAGE(hidden=8).build_for(SHOP.input_types, num_classes=2)
     rows = SHOP.rows
     assert rows is not None
-    predictor = RowPredictor(gnn, SHOP, options())
-    whole = predictor.outputs(rows.vertices, rows.cutoffs)
+    whole = RowPredictor(gnn, SHOP, options()).outputs(rows.vertices, rows.cutoffs)
     sizes = []
     compute = RowPredictor._compute
     monkeypatch.setattr(
@@ -91,6 +100,8 @@ def test_mini_batches_change_no_output(monkeypatch) -> None:
     )
     for limit in (1, 20_000, 1 << 30):
         monkeypatch.setattr(row_predictor, "_MAX_BYTES", limit)
+        monkeypatch.setattr(row_predictor, "_MAX_SHARED_BYTES", limit)
+        predictor = RowPredictor(gnn, SHOP, options())
         order = np.random.default_rng(0).integers(0, len(whole), 300)
         found = predictor.outputs(rows.vertices[order], rows.cutoffs[order])
         np.testing.assert_allclose(found, whole[order], rtol=1e-4, atol=1e-5)
@@ -140,3 +151,61 @@ def test_all_allowed() -> None:
     assert all_allowed(sampler) == expected
     with one_line("sampler", "LayerSampling"):
         all_allowed(LayerSampling(layer_sizes=[3]))
+
+
+def timed_graphs() -> Any:
+    """Graphs without types, whose edges have weights."""
+    edge = st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 6), st.integers(1, 3))
+    return st.lists(edge, min_size=1, max_size=30).map(graph_of)
+
+
+def graph_of(edges: list[tuple[int, int, int, int]]) -> Graph:
+    src, dst, times, weights = np.array(edges).T
+    features = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
+    return from_arrays(
+        (src, dst), features, edge_times=times, time_unit="day", edge_weights=weights.astype("f4")
+    )
+
+
+MODELS = [GraphSAGE(hidden=4), GCN(hidden=4), GAT(hidden=4, num_heads=2), GIN(hidden=4)]
+
+
+@pytest.mark.parametrize("model", MODELS)
+@given(
+    graph=timed_graphs(),
+    units=st.lists(st.tuples(st.integers(0, 5), st.integers(-1, 8)), min_size=1),
+    bound=st.sampled_from(["inclusive", "strict"]),
+    num_layers=st.integers(1, 3),
+)
+@settings(max_examples=20)
+def test_equal_histories_change_no_output(model, graph, units, bound, num_layers) -> None:
+    """Mini-batches of units with their own last hop, one each, give the same outputs."""
+    torch.manual_seed(0)
+    gnn = replace(model, num_layers=num_layers).build(num_features=4, num_classes=3)
+    gnn.eval()
+    vertices, cutoffs = np.array(units).T
+    chosen = options(fanouts=[2] * num_layers, time="seed", bound=bound)
+    predictor = RowPredictor(gnn, graph, chosen)
+    found = predictor.outputs(vertices, cutoffs)
+    shares = num_layers > 1 and not gnn.uses_degrees
+    assert isinstance(predictor._units, HistorySampler if shares else TimedSampler)
+    sampler = TimedSampler(graph, fanouts=[-1] * num_layers, rule=TimeRule(bound=bound))
+    loader = open_loader(graph, gnn, num_threads=1, store=None, compute_dtype=torch.float32)
+    for row, (vertex, cutoff) in zip(found, units, strict=True):
+        batch = sampler.sample_units(np.array([vertex]), np.array([cutoff]), 0)
+        with torch.no_grad():
+            expected = gnn(batch, loader.load(batch)).numpy()[0]
+        np.testing.assert_allclose(row, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_models_with_ages_share_no_histories() -> None:
+    gnn = RSAGE(hidden=8, time_encoding="linear").build_for(SHOP.input_types, num_classes=2)
+    predictor = RowPredictor(gnn, SHOP, options())
+    assert isinstance(predictor._units, TimedSampler) == gnn.uses_ages
+
+
+def test_checks_of_times_need_units_of_their_own() -> None:
+    gnn = RSAGE(hidden=8).build_for(SHOP.input_types, num_classes=2)
+    assert isinstance(RowPredictor(gnn, SHOP, options())._units, HistorySampler)
+    checked = RowPredictor(gnn, SHOP, options(check_times=True))
+    assert isinstance(checked._units, TimedSampler)

@@ -179,6 +179,12 @@ class Sampler {
   SampledBatch<Vertex> sample_layers(const Seeds& seeds, const std::vector<int64_t>& layer_sizes,
                                      uint64_t seed, uint64_t step, const EdgeOptions& ask = {});
 
+  // Returns the time of the last edge of an edge type that each unit may reach by the bound of
+  // `rule`, kNoTime if there is none. Throws invalid_argument if a vertex is not of the type's
+  // destinations, TopologyError if the topology is damaged.
+  Array<int64_t> last_times(const Seeds& units, int edge_type, const TimeRule& rule,
+                            int num_threads) const;
+
   // Returns the time of sample_neighbors without replacement, with all hops relabeled in parallel.
   HopTimes time_neighbors(const Seeds& seeds, const Fanouts& fanouts, uint64_t seed, uint64_t step,
                           int num_threads);
@@ -335,9 +341,11 @@ class Sampler {
   // Whether units of a vertex may differ, and have the bounds of their seeds alone.
   bool by_unit_ = false, by_group_ = false;
   int64_t cutoff_ = 0;
-  // If by group: the bounds of each group, and the group of each seed.
+  // If by group: the bounds of each group, the group of each seed, and the group of all sources
+  // that have no bounds; -1: there are none.
   std::vector<AsOf> group_bounds_;
   std::vector<int32_t> seed_groups_;
+  int32_t free_group_ = -1;
 };
 
 // Guards the idle samplers of all pools. Held during a fork: a fork while another thread holds the

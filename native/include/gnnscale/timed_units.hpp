@@ -17,8 +17,9 @@
 namespace gnnscale {
 
 // Time bound of a hop's sources: the cut-off of their destination, the time of the edge as cut-off,
-// or the cut-off of their destination and the time of the edge as the time since which edges count.
-enum class Handed : uint8_t { cutoff, edge_time, since };
+// the cut-off of their destination and the time of the edge as the time since which edges count, or
+// none, for a last hop, whose sources are vertices.
+enum class Handed : uint8_t { cutoff, edge_time, since, none };
 
 // Edges that a vertex may reach as of a cut-off c: those of time t <= c, or t < c if `strict`. A
 // window w also needs t > c - w, or t >= c - w if `strict`. Lists without times have no bounds.
