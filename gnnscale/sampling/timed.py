@@ -33,6 +33,9 @@ class TimedSampler:
     The neighbors that vertex ``v`` gets by edge type ``r`` at hop ``h`` of step ``s`` as of cut-off
     ``c`` depend on ``(seed, s, h, v, r, c)`` alone; with forward walks also on the time of the edge
     by which the unit was reached. Any number of threads and any split of the seeds give the same.
+
+    The first sample makes codes of all times, two bytes an edge, unless lists are on disk: searches
+    read a cache line of codes in place of several of times.
     """
 
     def __init__(
