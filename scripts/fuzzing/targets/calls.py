@@ -34,7 +34,7 @@ _COMPUTED = (torch.float32, torch.bfloat16)
 _NOTHING = np.zeros(1, np.int64)
 _METHODS = (
     *("sample_neighbors", "sample_labor", "sample_layers", "reach_neighbors", "reach_labor"),
-    *("time_relabelling", "prepare_weights", "sample_typed"),
+    *("time_relabelling", "prepare_weights", "sample_typed", "last_times"),
 )
 _SAMPLERS = (NeighborSampler, WeightedSampler, LaborSampler, LayerSampler, TypedSampler)
 _RMAT = dict(a=0.57, b=0.19, c=0.19)
@@ -560,9 +560,20 @@ class Calls:
         times = GraphTimes(unit="s", edges=self.ids(graph.num_edges, 20, np.int64))
         forward = self.half(0.3)
         made |= dict(graph=replace(graph, times=times), cutoffs=self.ids(count, 22, np.int64))
-        made |= dict(rule="walk" if forward else self.pick(("seed", "destination", "walk")))
+        rules = ("seed", "destination", "walk", *(["none"] if len(made["fanouts"]) == 1 else []))
+        made |= dict(rule="walk" if forward else self.pick(rules))
         made |= dict(forward=forward, strict=self.half(), window=self.maybe(self.size(1, 9)))
         return made | dict(last=not made["replace"] and self.half(0.3), disjoint=self.half(0.3))
+
+    def last_times(self) -> Args:
+        graph = self.typed_graph()
+        times = GraphTimes(unit="s", edges=self.ids(graph.num_edges, 20, np.int64))
+        edge_type = self.rng.randrange(len(graph.schema.edge_types))
+        span = graph.schema.vertices(int(graph.schema.destinations[edge_type]))
+        count = self.size(0, 99) if span.stop > span.start else 0
+        vertices = span.start + self.ids(count, max(span.stop - span.start, 1), np.int64)
+        made = dict(graph=replace(graph, times=times), vertices=vertices, edge_type=edge_type)
+        return made | dict(cutoffs=self.ids(count, 22, np.int64), strict=self.half())
 
     def _typed(self) -> Args:
         graph, hops = self.typed_graph(), self.size(1, 3)
@@ -767,6 +778,7 @@ MAKERS: dict[str, Callable[[Calls], Args]] = {
     "NativeSampler.sample_neighbors": Calls.sample_neighbors,
     "NativeSampler.sample_layers": Calls.sample_layers,
     "NativeSampler.sample_typed": Calls.sample_typed,
+    "NativeSampler.last_times": Calls.last_times,
     "TypedSampler.sample": Calls.typed_sampler,
     **dict.fromkeys(
         ("NativeSampler.sample_labor", "NativeSampler.reach_labor"), Calls.sample_labor
