@@ -98,6 +98,7 @@ class RunConfig(BatchConfig):
             metrics=self.metrics,
             device_plan=self.device_plan,
             time=getattr(self.sampler, "time", None),
+            time_options=getattr(self.sampler, "time_options", ()),
             num_threads=self.num_threads,
         )
 

@@ -16,9 +16,14 @@ def check_rows(inputs: TaskInputs, graph: Graph) -> None:
     """Raise ConfigError unless devices, features and model predict as of cut-offs, if there are.
 
     Cut-offs are those of the rows of ``graph``, or the times of predicted edges. Features computed
-    of all edges would tell of edges after a cut-off.
+    of all edges would tell of edges after a cut-off. Without cut-offs, no option may need them.
     """
     if not graph.has_cutoffs:
+        if inputs.time_options:
+            raise ConfigError(
+                f"{inputs.time_options[0]}: expected cut-offs, as of task rows or edges predicted by "
+                f"time, got {graph.name} without"
+            )
         return
     rows = f"{'edges by time' if graph.rows is None else 'task rows'} of {graph.name}"
     for device in inputs.device_plan.parsed():

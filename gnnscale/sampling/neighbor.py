@@ -1,6 +1,6 @@
 """Neighbor sampling: uniform or by edge weights, and of all neighbors in the last hop."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, get_args
 
 import numpy as np
@@ -158,6 +158,10 @@ class FanoutSampling(minibatch.SamplerConfig):
         check_strategy(self.strategy, draws=self._draws, replace=self._replaces)
         if self.time != "none":
             self.time_rule(has_cutoffs=True)
+        elif self.time_options:
+            raise ConfigError(
+                f"{self.time_options[0]}: expected a rule of time, got sampler.time=none"
+            )
         for name, numbers in (self.edge_fanouts or {}).items():
             option = f"sampler.edge_fanouts.{brief(name)}"
             check_fanouts(numbers, replace=self._replaces, option=option, least=0)
@@ -166,6 +170,18 @@ class FanoutSampling(minibatch.SamplerConfig):
                     f"{option}={list(numbers)}: expected a number for each of {len(self.fanouts)} "
                     f"hops of sampler.fanouts, got {len(numbers)}"
                 )
+
+    @property
+    def time_options(self) -> tuple[str, ...]:
+        """Chosen options, as ``sampler.window=5``, that a rule of time reads."""
+        defaults = {field.name: field.default for field in fields(FanoutSampling)}
+        names = ("bound", "direction", "window", "strategy", "check_times")
+        values = {name: getattr(self, name) for name in names}
+        return tuple(
+            f"sampler.{name}={str(value).lower()}"
+            for name, value in values.items()
+            if value != defaults[name]
+        )
 
     def time_rule(self, *, has_cutoffs: bool) -> TimeRule | None:
         """Return the rule of time of a task that ``has_cutoffs``; None: all edges are taken.

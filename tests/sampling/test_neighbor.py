@@ -385,6 +385,15 @@ def test_the_rule_of_time_follows_from_the_options_and_the_task(kind):
         config.time_rule(has_cutoffs=False)
 
 
+@pytest.mark.parametrize("kind", [NeighborSampling, WeightedSampling, LaborSampling])
+def test_options_of_rules_need_one(kind):
+    assert kind(fanouts=[2], time="walk").time_options == ()
+    config = kind(fanouts=[2], window=9, check_times=True)
+    assert config.time_options == ("sampler.window=9", "sampler.check_times=true")
+    with pytest.raises(ConfigError, match=r"sampler\.bound=strict: expected a rule of time"):
+        kind(fanouts=[2], time="none", bound="strict")
+
+
 def test_configuration_builds_the_timed_sampler():
     graph = star(4)
     times = GraphTimes(unit="s", edges=np.zeros(graph.num_edges, np.int64))

@@ -204,6 +204,12 @@ def test_what_is_refused(run, tmp_path, how, words) -> None:
         run(tmp_path, *users, *how, dataset=InMemory(graph=contacts()))
 
 
+@pytest.mark.parametrize("option", ["window=5", "bound=strict", "strategy=last"])
+def test_options_of_time_need_cutoffs(run, tmp_path, option) -> None:
+    with one_line(f"sampler.{option}: expected cut-offs", "got planted-partition without"):
+        run(tmp_path, f"sampler.{option}")
+
+
 def test_degrees_of_types_are_refused(run, tmp_path) -> None:
     with one_line("model.without_features=degrees", "counts no edges after"):
         data = InMemory(graph=timed_shop())

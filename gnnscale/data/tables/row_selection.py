@@ -143,15 +143,29 @@ def _cutoffs(column: Any, unit: TimeUnit, option: str) -> Int64Array:
 
 def _parsed(column: Any, option: str) -> Any:
     """Return texts as integers or timestamps; ConfigError: they are neither."""
+    if (parsed := _cast(column)) is not None:
+        return parsed
+    read, unread = 0, len(column)  # so many first values are of one form, and are not
+    while unread - read > 1:
+        middle = (read + unread) // 2
+        if _cast(column[:middle]) is None:
+            unread = middle
+        else:
+            read = middle
+    raise ConfigError(
+        f"{option}: expected cut-offs such as 2024-01-31, 2024-01-31 12:00:00 or integers, all of "
+        f"one form, got {brief(column[read].as_py())} in row {unread}"
+    )
+
+
+def _cast(column: Any) -> Any:
+    """Return texts as integers or timestamps. None: they are neither."""
     for kind in (pyarrow.int64(), pyarrow.timestamp("us"), pyarrow.timestamp("us", "UTC")):
         try:
             return column.cast(kind)
         except pyarrow.ArrowInvalid:
             continue
-    raise ConfigError(
-        f"{option}: expected cut-offs such as 2024-01-31, 2024-01-31 12:00:00 or integers, got "
-        f"{brief(column[0].as_py())}"
-    )
+    return None
 
 
 def _in_unit(column: Any, unit: TimeUnit, option: str) -> Int64Array:

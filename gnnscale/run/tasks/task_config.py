@@ -119,4 +119,6 @@ class TaskInputs:
     metrics: Sequence[str]  #: metrics of validation; empty: that of the labels
     device_plan: DevicePlanConfig  #: devices, which must support what the model reads
     time: str | None  #: rule of ``sampler.time``. None: no rule, or the sampler has none
+    #: chosen options of the sampler that a rule of time reads, as ``sampler.window=5``
+    time_options: tuple[str, ...] = ()
     num_threads: int  #: threads that compute structural features

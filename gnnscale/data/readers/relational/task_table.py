@@ -129,7 +129,7 @@ class _Unknown:
         if not self._count:
             return
         counted = (
-            f"{self._count:,} of {num_rows:,} rows have a {brief(self._column)} that is no "
+            f"column {brief(self._column)} of {self._count:,} of {num_rows:,} rows has no id of "
             f"{brief(task.schema.table)}, such as {self._first}"
         )
         if not task.drops_unknown:

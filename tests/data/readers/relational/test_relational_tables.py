@@ -136,7 +136,7 @@ def test_no_task_and_tables_without_times(shop: Any) -> None:
 
 def test_rows_of_unknown_vertices(shop: Any, caplog: pytest.LogCaptureFixture) -> None:
     churn = CHURN + "zoe,1970-01-22,no,test\neve,1970-01-22,no,test\n"
-    line = "task churn: 2 of 6 rows have a user that is no users, such as 'zoe' in row 5 of "
+    line = "task churn: column user of 2 of 6 rows has no id of users, such as 'zoe' in row 5 of "
     with pytest.raises(GraphError, match=line):
         shop({"churn": churn}).open()
     graph = shop({"churn": churn}, unknown_ids="drop").open()
