@@ -21,8 +21,8 @@ def check_rows(inputs: TaskInputs, graph: Graph) -> None:
     if not graph.has_cutoffs:
         if inputs.time_options:
             raise ConfigError(
-                f"{inputs.time_options[0]}: expected cut-offs, as of task rows or edges predicted by "
-                f"time, got {graph.name} without"
+                f"{inputs.time_options[0]}: expected cut-offs, as of task rows or edges predicted "
+                f"by time, got {graph.name} without"
             )
         return
     rows = f"{'edges by time' if graph.rows is None else 'task rows'} of {graph.name}"
