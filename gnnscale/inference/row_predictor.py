@@ -27,7 +27,7 @@ from gnnscale.sampling import (
 from gnnscale.sampling.cutoff_edges import CutoffEdges
 from gnnscale.sampling.histories import HistorySampler, shares_histories
 from gnnscale.sampling.rows import row_units
-from gnnscale.sampling.timed import UnitSampler, distinct_units
+from gnnscale.sampling.timed import CutoffSampler, distinct_units
 
 #: Random stream of sampled evaluation: a step that training never has, so that the sample of a
 #: vertex does not depend on the vertices that are evaluated with it.
@@ -93,7 +93,7 @@ class RowPredictor:
         return np.concatenate(parts)[positions]
 
     @cached_property
-    def _units(self) -> UnitSampler | None:
+    def _units(self) -> CutoffSampler | None:
         """Sampler of units, with tables of the graph's times. None: times are not regarded."""
         options, sampler = self._options, self._sampler
         timed = row_units(

@@ -97,12 +97,12 @@ class HistorySampler:
     def _last_known(self, vertex_type: int, vertices: IntArray, cutoffs: Int64Array) -> Int64Array:
         """Return the first cut-off with the same known edges to each of ``vertices``, ``[n]``."""
         schema, strict = self._graph.schema, self._last.rule.is_strict
-        known = np.full(len(vertices), _BEFORE_ALL)
+        first_cutoffs = np.full(len(vertices), _BEFORE_ALL)
         for number in np.flatnonzero(schema.destinations == vertex_type).tolist():
             if self._last.fanouts[0][number] != 0:
                 times = self._last.last_times(vertices, cutoffs, edge_type=number)
-                np.maximum(known, times + int(strict), out=known)
-        return known
+                np.maximum(first_cutoffs, times + int(strict), out=first_cutoffs)
+        return first_cutoffs
 
 
 def shares_histories(rule: TimeRule, num_hops: int) -> bool:

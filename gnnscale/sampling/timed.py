@@ -189,7 +189,7 @@ class TimedSampler:
         )
 
 
-class UnitSampler(Protocol):
+class CutoffSampler(Protocol):
     """Sampler of units, as ``TimedSampler`` is."""
 
     num_threads: int  #: threads of one call; may be changed between calls
@@ -207,7 +207,7 @@ class RowSampler:
         >>> batch.rows.numbers, batch.seeds[batch.rows.positions] == rows.vertices[[4, 2, 4]]
     """
 
-    def __init__(self, sampler: UnitSampler, vertices: IntArray, cutoffs: Int64Array) -> None:
+    def __init__(self, sampler: CutoffSampler, vertices: IntArray, cutoffs: Int64Array) -> None:
         """Sample rows by ``sampler``: ``[num_rows]`` vertices as of int64 ``cutoffs``."""
         self._units = sampler
         self._vertices = vertices

@@ -95,8 +95,7 @@ void Sampler<Vertex>::start_groups(const Seeds& seeds) {
   }
 }
 
-// Number of edges from a vertex type by the group of their sources; at most as many as vertices in
-// the group without bounds.
+// Number of edges from a vertex type by the group of their sources, at most its vertices.
 template <typename Vertex>
 std::vector<int64_t> Sampler<Vertex>::edges_by_group(int source, std::span<const Hop> hops) const {
   std::vector<int64_t> counts(group_bounds_.size());
@@ -112,9 +111,7 @@ std::vector<int64_t> Sampler<Vertex>::edges_by_group(int source, std::span<const
       counts[groups[dst]] += indptr[dst + 1] - indptr[dst];
     }
   }
-  if (free_group_ >= 0) {
-    counts[free_group_] = std::min(counts[free_group_], types_.vertices[source].size);
-  }
+  for (int64_t& count : counts) count = std::min(count, types_.vertices[source].size);
   return counts;
 }
 
