@@ -176,9 +176,8 @@ def hetero_fields(data: Any) -> TypedFields:
 
 def _num_vertices(store: Any) -> int:
     x = store.get("x")
-    if (
-        isinstance(x, (list, tuple)) and "num_nodes" not in store
-    ):  # a list of rows, which PyG does not count
+    # PyG does not count the rows of a list.
+    if isinstance(x, (list, tuple)) and "num_nodes" not in store:
         return len(array_inputs.as_array(x, f"data[{store._key!r}].x"))
     # PyG guesses from the edges of other types where no attribute tells.
     tells = "num_nodes" in store or any(store.is_node_attr(key) for key in store)

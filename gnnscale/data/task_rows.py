@@ -61,7 +61,10 @@ def _vertices(graph: Graph, vertex_type: str | None, source: str) -> slice:
 
 
 def times_of(graph: Graph, source: str) -> GraphTimes:
-    """Return the times of ``graph``; GraphError, which begins with ``source``: it has none."""
+    """Return the times of ``graph``.
+
+    GraphError: it has none; the message begins with ``source``.
+    """
     if graph.times is None:
         raise GraphError(f"{source}: expected a graph with times, got one without")
     return graph.times

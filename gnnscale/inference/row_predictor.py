@@ -103,15 +103,12 @@ class RowPredictor:
             num_threads=options.num_threads,
             left_out=self._left_out,
         )
-        shares = (
-            self._exact
-            and self._left_out is None
-            and not (self._model.uses_ages or self._model.uses_degrees)
-            and timed is not None
-            and not timed.checks
-            and shares_histories(timed.rule, sampler.num_layers)
-        )
-        return HistorySampler(self._graph, timed) if shares and timed is not None else timed
+        if timed is None or not self._exact or timed.checks or self._left_out is not None:
+            return timed
+        if self._model.uses_ages or self._model.uses_degrees:
+            return timed
+        shares = shares_histories(timed.rule, sampler.num_layers)
+        return HistorySampler(self._graph, timed) if shares else timed
 
     def _passes(self, units: TaskRows) -> Iterator[Float32Array]:
         """Yield the outputs of ``units`` in their order."""

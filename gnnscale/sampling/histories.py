@@ -20,7 +20,7 @@ _BEFORE_ALL = NO_TIME + 2
 
 
 class HistorySampler:
-    """Sampler of all neighbors of units that a rule allows, which merges units of equal history.
+    """Sampler of all allowed neighbors, which shares them between cut-offs where they are equal.
 
     Between two edges to a vertex, its neighbors are the same as of every cut-off. So the last hop
     expands the vertex once for all of these, as of the time of the last edge, and its sources are
@@ -50,7 +50,7 @@ class HistorySampler:
         self._outer.num_threads = self._last.num_threads = num_threads
 
     def sample_units(self, vertices: Array, cutoffs: Int64Array, step: int) -> MiniBatch:
-        """Return the mini-batch of distinct units at ``step``, as ``TimedSampler`` does.
+        """Return the mini-batch of distinct units, with all neighbors that the rule allows.
 
         Args:
             vertices: ``[n]`` vertex ids, of any types.

@@ -101,7 +101,10 @@ def check_window(window: Any) -> None:
 
 
 def check_strategy(strategy: str, *, draws: str, replace: bool) -> None:
-    """Raise ConfigError if the newest edges are taken, and draws are not uniform or repeat."""
+    """Raise ConfigError if ``strategy`` is ``last``, and draws are by weight or with replacement.
+
+    ``last`` takes the newest edges, without drawing.
+    """
     if strategy != "last":
         return
     if draws != "uniform":

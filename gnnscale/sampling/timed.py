@@ -148,7 +148,7 @@ class TimedSampler:
         )
 
     def last_times(self, vertices: IntArray, cutoffs: Int64Array, *, edge_type: int) -> Int64Array:
-        """Return the time of the last edge of a type to each unit that is known at its cut-off.
+        """Return the time of each unit's newest edge of one type that the rule allows, ``[n]``.
 
         ``NO_TIME``: there is none, or the edges have no times.
 

@@ -97,15 +97,21 @@ void TimeIndex::write_codes(const int64_t* times, const int64_t* indptr, int64_t
   }
 }
 
-// Narrows each search to the edges that have the code of its bound. A step reads a cache line of
-// each list; the first has the expected edge, and each further one is twice as far from the last.
-void TimeSearches::search_codes() {
-  int32_t active[kTogether];
+// Lists the searches that have edges left, and returns their number.
+int64_t TimeSearches::list_active(int32_t* active) const {
   int64_t num_active = 0;
   for (int32_t i = 0; i < count_; ++i) {
     active[num_active] = i;
     num_active += sizes_[i] > 0;
   }
+  return num_active;
+}
+
+// Narrows each search to the edges that have the code of its bound. A step reads a cache line of
+// each list; the first has the expected edge, and each further one is twice as far from the last.
+void TimeSearches::search_codes() {
+  int32_t active[kTogether];
+  int64_t num_active = list_active(active);
   for (int64_t reach = 0; num_active > 0; reach = 2 * reach + TimeIndex::kLine) {
     int64_t num_left = 0;
     for (int64_t a = 0; a < num_active; ++a) {
@@ -152,11 +158,7 @@ void TimeSearches::find_equal(int64_t i) {
 template <bool kStrict>
 void TimeSearches::search_times() {
   int32_t active[kTogether];
-  int64_t num_active = 0;
-  for (int32_t i = 0; i < count_; ++i) {
-    active[num_active] = i;
-    num_active += sizes_[i] > 0;
-  }
+  int64_t num_active = list_active(active);
   // The bound is near where it was expected: the second probe is a standard deviation further.
   num_active = step<kStrict>(active, num_active, [&](int32_t i, int64_t is_after) {
     if (sizes_[i] <= kLong || codes_ != nullptr) return sizes_[i] / 2;

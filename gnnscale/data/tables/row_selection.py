@@ -159,7 +159,7 @@ def _parsed(column: Any, option: str) -> Any:
 
 
 def _cast(column: Any) -> Any:
-    """Return texts as integers or timestamps. None: they are neither."""
+    """Return texts as integers, or else as timestamps. None: a text does not fit."""
     for kind in (pyarrow.int64(), pyarrow.timestamp("us"), pyarrow.timestamp("us", "UTC")):
         try:
             return column.cast(kind)

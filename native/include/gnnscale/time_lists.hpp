@@ -115,6 +115,7 @@ class TimeSearches {
   // Longer lists of times are searched from where the bound is expected.
   static constexpr int64_t kLong = 32;
 
+  int64_t list_active(int32_t* active) const;
   void search_codes();
   void find_equal(int64_t i);
   template <bool kStrict>
